@@ -1,0 +1,134 @@
+"""Identical weights and identical outputs, from the same model in every format and from every storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from pytest_tensorizer.checkpoint import Checkpoint, WeightsFile
+from pytest_tensorizer.engines import Engine, Generation, LoadedModel, Prompt, Sampling
+from pytest_tensorizer.engines.transformers import LoadedModule
+from pytest_tensorizer.formats import Format, claims
+from pytest_tensorizer.formats.torch import TorchFormat
+from pytest_tensorizer.identity import assert_identical
+from pytest_tensorizer.models import CONFIGS, Model
+from pytest_tensorizer.storage import Storage
+from pytest_tensorizer.suite.check import check
+from pytest_tensorizer.suite.claims import lacking
+from pytest_tensorizer.suite.skips import missing, not_claimed
+
+MODELS = list(CONFIGS)
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+GREEDY, SEEDED = Sampling(max_new_tokens=12), Sampling(max_new_tokens=12, temperature=1.0, seed=7)
+
+# A fresh interpreter for each, with room for the libraries that an engine imports.
+pytestmark = pytest.mark.fresh_process(timeout=300, memory_limit="16GiB", method="spawn")
+
+
+def _prompts(engine: Engine) -> list[Prompt]:
+    tokens: list[Prompt] = [[1, 40, 91, 300, 17], [1, 222]]
+    return [*tokens, "Every loader repeats the promise"] if "text" in engine.capabilities else tokens
+
+
+def _run(loaded: LoadedModel, engine: Engine, prompts: Sequence[Prompt] | None = None) -> list[Generation]:
+    """Greedy generations, then sampled ones where the engine claims that a seed decides them."""
+    prompts = _prompts(engine) if prompts is None else prompts
+    sampled = loaded.generate(prompts, SEEDED) if "sampling" in engine.capabilities else []
+    return [*loaded.generate(prompts, GREEDY), *sampled]
+
+
+def _assert_outputs(found: list[Generation], expected: list[Generation], engine: Engine, context: str) -> None:
+    facets = {"token_ids", "text", "logprobs"} if "bitwise" in engine.capabilities else {"token_ids"}
+    assert_identical(found, expected, facets=facets, context=f"{context}: the weights are identical, the outputs are not")
+
+
+def _on_cpu(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.cpu() for name, tensor in weights.items()}
+
+
+def _original(model: Model, dtype: torch.dtype, device: str) -> LoadedModule:
+    """The truth: the model as it was before any format had its hands on it, run by transformers."""
+    return LoadedModule(model.module(dtype), device=device, tokenizer=model.tokenizer())
+
+
+@check("outputs/identical", subject="format")
+@pytest.mark.parametrize("dtype", list(DTYPES))
+@pytest.mark.parametrize("tensorizer_model", MODELS, indirect=True)
+def test_identical(
+    tensorizer_format: Format,
+    tensorizer_model: Model,
+    tensorizer_engine: Engine,
+    tensorizer_storage: Callable[[str], Storage],
+    tensorizer_device: str,
+    dtype: str,
+) -> None:
+    """A checkpoint written by the format and loaded by the engine, from the disk and from S3, is the original.
+
+    Its weights are, bit for bit, and so is what it generates: tokens, text and log probabilities, greedily chosen and
+    sampled with a seed. The engine loads into a module of other weights.
+    """
+    if not hasattr(tensorizer_format, "save_module"):
+        not_claimed(tensorizer_format.name, "modules")
+    original = _original(tensorizer_model, DTYPES[dtype], tensorizer_device)
+    weights, outputs = _on_cpu(original.weights()), _run(original, tensorizer_engine)
+    absent = lacking(tensorizer_format, "s3") if claims(tensorizer_format, "s3") else None
+    for name in ["local", *(["s3"] if absent is None else [])]:
+        file = WeightsFile.write(
+            tensorizer_model.module(DTYPES[dtype]), tensorizer_format, tensorizer_storage(name), f"m{tensorizer_format.suffix}"
+        )
+        checkpoint = Checkpoint(tensorizer_model.directory, file)
+        loaded = tensorizer_engine.load(checkpoint, device=tensorizer_device, dtype=DTYPES[dtype])
+        assert_identical(_on_cpu(loaded.weights()), weights, context=f"{checkpoint}: the weights are not the original's")
+        _assert_outputs(_run(loaded, tensorizer_engine), outputs, tensorizer_engine, str(checkpoint))
+        loaded.close()
+    if absent is not None:
+        missing(absent, f"{tensorizer_format.name} needs it for s3; from the disk all was identical")
+
+
+@check("outputs/engine", subject="engine")
+@pytest.mark.parametrize("tensorizer_model", MODELS, indirect=True)
+def test_engine(
+    tensorizer_engine: Engine,
+    tensorizer_model: Model,
+    tensorizer_storage: Callable[[str], Storage],
+    tensorizer_device: str,
+) -> None:
+    """The engine runs on the weights that it reports: what it generates is what these weights generate.
+
+    It loads a checkpoint written by `torch.save`, so that no other library stands between. An engine that captured a
+    parameter before loading, and goes on using it, reports the right weights and generates with stale ones.
+    """
+    original = _original(tensorizer_model, torch.float32, tensorizer_device)
+    file = WeightsFile.write(tensorizer_model.module(), TorchFormat(), tensorizer_storage("local"), "m.pt")
+    loaded = tensorizer_engine.load(
+        Checkpoint(tensorizer_model.directory, file), device=tensorizer_device, dtype=torch.float32
+    )
+    assert_identical(_on_cpu(loaded.weights()), _on_cpu(original.weights()), facets={"bits", "dtype", "shape"})
+    _assert_outputs(_run(loaded, tensorizer_engine), _run(original, tensorizer_engine), tensorizer_engine, "the engine")
+    loaded.close()
+
+
+@check("outputs/prompt-embeds", subject="engine")
+@pytest.mark.parametrize("tensorizer_model", MODELS, indirect=True)
+def test_prompt_embeds(
+    tensorizer_engine: Engine,
+    tensorizer_model: Model,
+    tensorizer_storage: Callable[[str], Storage],
+    tensorizer_device: str,
+) -> None:
+    """Generation from prompt embeddings is generation from the token ids whose embedding rows they are."""
+    if "prompt_embeds" not in tensorizer_engine.capabilities:
+        not_claimed(tensorizer_engine.name, "prompt_embeds")
+    module = tensorizer_model.module()
+    file = WeightsFile.write(module, TorchFormat(), tensorizer_storage("local"), "m.pt")
+    loaded = tensorizer_engine.load(
+        Checkpoint(tensorizer_model.directory, file), device=tensorizer_device, dtype=torch.float32
+    )
+    tokens = [1, 40, 91, 300, 17]
+    rows = module.get_input_embeddings()(torch.tensor(tokens)).detach()  # type: ignore[operator]
+    from_tokens, from_rows = _run(loaded, tensorizer_engine, [tokens]), _run(loaded, tensorizer_engine, [rows])
+    assert_identical(from_rows, from_tokens, context="prompt embeddings against the token ids they stand for")
+    loaded.close()

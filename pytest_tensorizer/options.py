@@ -1,0 +1,122 @@
+"""The options of the command line, each with an ini twin of the same name, and what they were set to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+GROUP = "tensorizer conformance"
+
+
+@dataclass(frozen=True)
+class Option:
+    """`--tensorizer-NAME` and `tensorizer_NAME`. `kind` is an ini type: "bool", "string" or "args" (a list)."""
+
+    name: str
+    kind: str
+    default: Any
+    metavar: str
+    help: str
+
+    @property
+    def flag(self) -> str:
+        return f"--tensorizer-{self.name}"
+
+    @property
+    def ini(self) -> str:
+        return f"tensorizer_{self.name.replace('-', '_')}"
+
+
+OPTIONS = (
+    Option("conformance", "bool", False, "", "run the conformance suite; without a path, only that"),
+    Option(
+        "format", "args", ("tensorizer", "safetensors"), "NAME|pkg.mod:obj",
+        "a format to test: tensorizer, safetensors, torch, or one of your own (repeatable)",
+    ),
+    Option(
+        "engine", "string", "transformers", "NAME|pkg.mod:obj",
+        "the engine that loads the checkpoints and generates (default: transformers)",
+    ),
+    Option(
+        "prompt-embeds", "string", "reference", "NAME|pkg.mod:obj",
+        "the prompt-embeds loader to test (default: the reference loader)",
+    ),
+    Option("model", "string", "", "DIR", "run the output checks on this checkpoint directory, not on the tiny models"),
+    Option("device", "string", "auto", "DEVICE", "auto, cpu, cuda or cuda:N: where engines run (default: auto)"),
+    Option("strict", "bool", False, "", "checks of level `should` gate too"),
+    Option(
+        "known-issues", "string", "", "FILE|off",
+        "known issues in addition to the shipped ones, or `off`: show each one as the failure that it is",
+    ),
+    Option(
+        "require", "args", (), "NAME",
+        "fail, rather than skip, the checks for which NAME (curl, libsodium, cuda, …) is missing (repeatable)",
+    ),
+    Option("s3-endpoint", "string", "", "URL", "use this S3 service, not a server on 127.0.0.1"),
+    Option(
+        "s3-credentials", "string", "", "ID_VAR:SECRET_VAR",
+        "the environment variables that hold access key and secret of --tensorizer-s3-endpoint",
+    ),
+)  # fmt: skip
+
+
+def add(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tensorizer", GROUP)
+    for option in OPTIONS:
+        if option.kind == "bool":
+            group.addoption(option.flag, action="store_true", default=None, dest=option.ini, help=option.help)
+        else:
+            action = "append" if option.kind == "args" else "store"
+            group.addoption(
+                option.flag, action=action, default=None, dest=option.ini, metavar=option.metavar, help=option.help
+            )
+        parser.addini(option.ini, f"ini twin of {option.flag}", type=option.kind, default=option.default)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The options as they stand: the command line where it says something, else the ini file, else the default."""
+
+    conformance: bool
+    format: tuple[str, ...]
+    engine: str
+    prompt_embeds: str
+    model: str
+    device: str
+    strict: bool
+    known_issues: str
+    require: tuple[str, ...]
+    s3_endpoint: str
+    s3_credentials: str
+    explicit: frozenset[str]
+    """The names of the options that somebody has set, on the command line or in the ini file."""
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Settings:
+        if _SETTINGS not in config.stash:
+            config.stash[_SETTINGS] = _read(config)
+        return config.stash[_SETTINGS]
+
+    def model_directory(self, config: pytest.Config) -> Path | None:
+        """The directory of --tensorizer-model, taken from where pytest was started."""
+        return config.invocation_params.dir / self.model if self.model else None
+
+
+_SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
+
+
+def _read(config: pytest.Config) -> Settings:
+    values: dict[str, Any] = {}
+    explicit = set()
+    for option in OPTIONS:
+        given = config.getoption(option.ini, default=None)
+        value = config.getini(option.ini) if given is None else given
+        if option.kind == "args":
+            value = tuple(value) or option.default
+        if given is not None or value != option.default:
+            explicit.add(option.name)
+        values[option.name.replace("-", "_")] = value
+    return Settings(**values, explicit=frozenset(explicit))

@@ -1,0 +1,96 @@
+"""The pytest plugin: a table of contents. Each hook hands over to the module that does the work.
+
+pytest loads this in every run on the user's machine, so it imports pytest and the standard library, and what it
+hands over to is imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_tensorizer import hookspecs, options
+from pytest_tensorizer.fixtures import (
+    _tensorizer_s3_service,
+    tensorizer_bucket,
+    tensorizer_checkpoint,
+    tensorizer_device,
+    tensorizer_engine,
+    tensorizer_format,
+    tensorizer_formats,
+    tensorizer_hidden_credentials,
+    tensorizer_model,
+    tensorizer_models,
+    tensorizer_prompt_embeds_loader,
+    tensorizer_run_isolated,
+    tensorizer_s3,
+    tensorizer_serialize,
+    tensorizer_storage,
+)
+
+__all__ = [
+    "_tensorizer_s3_service",
+    "tensorizer_bucket",
+    "tensorizer_checkpoint",
+    "tensorizer_device",
+    "tensorizer_engine",
+    "tensorizer_format",
+    "tensorizer_formats",
+    "tensorizer_hidden_credentials",
+    "tensorizer_model",
+    "tensorizer_models",
+    "tensorizer_prompt_embeds_loader",
+    "tensorizer_run_isolated",
+    "tensorizer_s3",
+    "tensorizer_serialize",
+    "tensorizer_storage",
+]
+
+MARKERS = (
+    'fresh_process(timeout=60, memory_limit=None, method="spawn"): run the test in a process of its own; timeout in '
+    'seconds, memory_limit in bytes or as "4GiB"',
+    'tensorizer_check(id, subject, level="must"): a check of the conformance suite; use pytest_tensorizer.suite.check',
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.add(parser)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+    if options.Settings.of(config).conformance:
+        from pytest_tensorizer.suite import run
+
+        run.register(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "tensorizer_format" in metafunc.fixturenames:
+        from pytest_tensorizer.suite import run
+
+        run.parametrize_format(metafunc)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    if item.get_closest_marker("fresh_process") is None:
+        return None
+    from pytest_tensorizer.process import marker
+
+    if not marker.runs_in_clean_process(item):
+        return None
+    marker.run_in_clean_process(item)
+    return True
+
+
+def pytest_tensorizer_child_environment(item: pytest.Item) -> dict[str, str]:
+    from pytest_tensorizer import shared
+
+    return shared.child_environment(item)
+

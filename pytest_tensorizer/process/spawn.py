@@ -1,0 +1,159 @@
+"""Starting a fresh interpreter for one job, hearing it out, and ending it and all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import selectors
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any
+
+from pytest_tensorizer.process.child import BOOTSTRAP, Job
+from pytest_tensorizer.process.limits import format_size
+
+_GRACE = 2.0  # seconds between the signal that asks for every thread's stack and the one that kills
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a child ended. `stdout` and `stderr` hold what it printed, or nothing where they were inherited."""
+
+    returncode: int
+    timed_out: bool
+    done: bool
+    duration: float
+    peak_bytes: int
+    stdout: str
+    stderr: str
+
+    @property
+    def clean(self) -> bool:
+        return self.done and self.returncode == 0 and not self.timed_out
+
+    def describe(self) -> str:
+        """One line: "died of SIGSEGV after 0.41 s (peak 812 MiB)"."""
+        if self.timed_out:
+            how = "did not end in time and was killed"
+        elif self.returncode < 0:
+            how = f"died of {signal.Signals(-self.returncode).name}"
+        else:
+            how = f"ended with exit status {self.returncode}"
+            if not self.done:
+                how += " before it had said that it was done"
+        return f"{how} after {self.duration:.2f} s (peak {format_size(self.peak_bytes)})"
+
+
+def run_child(
+    job: Job, receive: Callable[[tuple[Any, ...]], None], *, timeout: float | None, capture: bool = True
+) -> Ending:
+    """Run `job` in a fresh interpreter; `receive` gets each message as it comes.
+
+    After `timeout` seconds the child is asked for its stacks (SIGABRT, which faulthandler answers on its standard
+    error) and then killed. Whatever happens here, a KeyboardInterrupt included, the child and every process of the
+    group that it leads is killed before this returns.
+
+    Raises:
+        NotImplementedError: this is not Linux, or a Linux before 5.3.
+        Exception: what pickling the job raises.
+    """
+    if not hasattr(os, "pidfd_open"):
+        raise NotImplementedError(f"clean processes need Linux (pidfd_open), and this is {sys.platform}")
+    payload = pickle.dumps(job)
+    with contextlib.ExitStack() as stack:
+        read_end, write_end = os.pipe()
+        stack.callback(os.close, read_end)
+        stdout, stderr = (stack.enter_context(tempfile.TemporaryFile()) if capture else None for _ in range(2))
+        started = time.monotonic()
+        deadline = None if timeout is None else started + timeout
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", BOOTSTRAP],
+                stdin=subprocess.PIPE,
+                stdout=stdout,
+                stderr=stderr,
+                pass_fds=[write_end],
+                start_new_session=True,
+            )
+        finally:
+            os.close(write_end)
+        done = timed_out = False
+        exit_fd = os.pidfd_open(process.pid)
+        stack.callback(os.close, exit_fd)
+        try:
+            assert process.stdin is not None
+            # A child that dies at once breaks the pipe; its ending tells why.
+            with contextlib.suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(pickle.dumps((sys.path, write_end)) + payload)
+            for message in _messages(read_end, exit_fd, deadline):
+                if message == ("done",):
+                    done = True
+                    break
+                receive(message)
+            # Interpreter shutdown runs the destructors of C++ libraries: it belongs to the job.
+            if not _exits(exit_fd, deadline):
+                timed_out = True
+                os.kill(process.pid, signal.SIGABRT)
+                _exits(exit_fd, time.monotonic() + _GRACE)
+        finally:
+            # Killed before it is reaped: until then the number of its group can belong to nobody else.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        return Ending(
+            returncode=process.returncode,
+            timed_out=timed_out,
+            done=done,
+            duration=time.monotonic() - started,
+            peak_bytes=usage.ru_maxrss * 1024,
+            stdout=_text(stdout),
+            stderr=_text(stderr),
+        )
+
+
+def _messages(fd: int, exit_fd: int, deadline: float | None) -> Iterator[tuple[Any, ...]]:
+    """The messages from `fd`, until it is closed, the process has exited, or the deadline has passed.
+
+    A grandchild may hold the pipe open, so its end alone does not tell that the child is gone.
+    """
+    buffer = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        selector.register(exit_fd, selectors.EVENT_READ)
+        while True:
+            ready = {key.fd for key, _ in selector.select(_remaining(deadline))}
+            if fd not in ready:
+                return
+            data = os.read(fd, 1 << 20)
+            if not data:
+                return
+            buffer += data
+            while len(buffer) >= 8 and len(buffer) >= (end := 8 + struct.unpack_from("<Q", buffer)[0]):
+                message = pickle.loads(memoryview(buffer)[8:end])
+                del buffer[:end]
+                yield message
+
+
+def _exits(exit_fd: int, deadline: float | None) -> bool:
+    """Whether the process exits before `deadline`; it stays a zombie, to be reaped."""
+    return bool(select.select([exit_fd], [], [], _remaining(deadline))[0])
+
+
+def _remaining(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def _text(file: IO[bytes] | None) -> str:
+    if file is None:
+        return ""
+    file.seek(0)
+    return file.read().decode(errors="replace")

@@ -1,0 +1,128 @@
+"""Known issues: checks that a version range of a subject is known to fail. Strict: one that passes is a failure."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_tensorizer.suite.check import Check
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+    from pytest_tensorizer.suite.subjects import Subject
+
+SEVERITIES = ("silent", "loss", "crash", "hang", "unclear", "info")
+_REQUIRED = {"id", "checks", "applies", "reason", "severity"}
+
+
+class RegistryError(ValueError):
+    """A registry that cannot be read, or an entry that makes no sense; the message has file and line."""
+
+
+@dataclass(frozen=True)
+class KnownIssue:
+    """One entry. `checks` are globs over "area/slug[case]"; `applies` is a requirement such as "tensorizer<=2.12.1"."""
+
+    id: str
+    checks: tuple[str, ...]
+    applies: str
+    reason: str
+    severity: str
+    link: str | None
+    source: str
+    line: int
+
+    @cached_property
+    def requirement(self) -> Requirement:
+        from packaging.requirements import Requirement
+
+        return Requirement(self.applies)
+
+    @property
+    def where(self) -> str:
+        return f"{self.source}, line {self.line}"
+
+    def concerns(self, subject: Subject) -> bool:
+        """Whether `subject` is one of the named version range."""
+        from packaging.version import InvalidVersion
+
+        if self.requirement.name != subject.name:
+            return False
+        try:
+            return self.requirement.specifier.contains(subject.version, prereleases=True)
+        except InvalidVersion:
+            return not self.requirement.specifier
+
+    def covers(self, check: Check) -> bool:
+        """Whether one of the globs matches the check: a bare id stands for all its cases."""
+        if check.subject.partition(":")[2] != self.requirement.name:
+            return False
+        name = f"{check.id}[{check.case}]" if check.case else check.id
+        return any(glob in (check.id, name) or fnmatchcase(name, _literal_brackets(glob)) for glob in self.checks)
+
+
+def _literal_brackets(glob: str) -> str:
+    """In an id, brackets enclose the case; in fnmatch they would enclose a set of characters."""
+    return glob.replace("[", "\0").replace("]", "[]]").replace("\0", "[[]")
+
+
+def shipped() -> list[KnownIssue]:
+    """The registry that comes with the suite."""
+    text = resources.files("pytest_tensorizer.conformance").joinpath("known_issues.toml").read_text(encoding="utf-8")
+    return parse(text, "known_issues.toml")
+
+
+def read(path: Path) -> list[KnownIssue]:
+    """A registry of the user's. Raises RegistryError where it cannot be read."""
+    try:
+        return parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise RegistryError(f"known issues cannot be read from {str(path)!r}: {error}") from error
+
+
+def parse(text: str, source: str) -> list[KnownIssue]:
+    """The entries `[[issue]]` of a TOML text. Raises RegistryError that names source, line and entry."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        content: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RegistryError(f"{source} is not valid TOML: {error}") from error
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if re.match(r"\s*\[\[\s*issue\s*\]\]", line)]
+    issues = []
+    for entry, line in zip(content.get("issue", []), lines, strict=True):
+        issues.append(_issue(entry, source, line))
+    ids = [issue.id for issue in issues]
+    for issue in issues:
+        if ids.count(issue.id) > 1:
+            raise RegistryError(f"{issue.where}: the id {issue.id!r} occurs twice")
+    return issues
+
+
+def _issue(entry: dict[str, Any], source: str, line: int) -> KnownIssue:
+    from packaging.requirements import InvalidRequirement
+
+    where = f"{source}, line {line}"
+    lacking, unknown = sorted(_REQUIRED - entry.keys()), sorted(entry.keys() - _REQUIRED - {"link"})
+    if lacking or unknown:
+        trouble = f"lacks {lacking[0]!r}" if lacking else f"has an unknown key {unknown[0]!r}"
+        raise RegistryError(f"{where}: the issue {entry.get('id', '(no id)')!r} {trouble}")
+    if entry["severity"] not in SEVERITIES:
+        raise RegistryError(f"{where}: severity {entry['severity']!r} is none of {', '.join(SEVERITIES)}")
+    issue = KnownIssue(
+        **{**entry, "checks": tuple(entry["checks"]), "link": entry.get("link")}, source=source, line=line
+    )
+    try:
+        issue.requirement  # noqa: B018 - parsed here, so that a bad one is told before any test
+    except InvalidRequirement as error:
+        raise RegistryError(f"{where}: applies = {issue.applies!r} is no version range: {error}") from error
+    return issue

@@ -1,0 +1,59 @@
+"""Gathering results from reports: the same in one process, under xdist and from clean processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pytest_tensorizer.suite.judge import ATTRIBUTE
+
+_RANK = {"passed": 0, "skipped": 1, "known": 2, "advice": 3, "failed": 4, "error": 5}
+
+
+@dataclass
+class Gatherer:
+    """Collects one result for each check, from whatever phases of it are reported.
+
+    Evidence is asked for: a test that was collected and has not reported its teardown was never finished.
+    """
+
+    root: str
+    deselected: int = 0
+    _results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _expected: set[str] = field(default_factory=set)
+    _finished: set[str] = field(default_factory=set)
+
+    def expect(self, nodeids: Iterable[str]) -> None:
+        self._expected |= {nodeid for nodeid in nodeids if nodeid.startswith(f"{self.root}/")}
+
+    def add(self, report: pytest.TestReport) -> None:
+        result = getattr(report, ATTRIBUTE, None)
+        if result is None and report.failed and report.nodeid.startswith(f"{self.root}/"):
+            # A worker that died, or an entry of the registry that matches nothing: no check has judged it.
+            name = report.nodeid.removeprefix(f"{self.root}/")
+            result = {
+                "id": name, "check": name, "area": "suite", "subject": "", "case": "", "level": "must", "version": "",
+                "nodeid": report.nodeid, "target": "", "outcome": "error", "duration": report.duration,
+                "message": next(iter(report.longreprtext.splitlines()), ""),
+            }  # fmt: skip
+        if result is None:
+            return
+        # A failed phase ends the matter: what crashed has no teardown, and must not be counted twice.
+        if report.when == "teardown" or report.failed:
+            self._finished.add(report.nodeid)
+        before = self._results.get(report.nodeid)
+        if before is None or _RANK[result["outcome"]] > _RANK[before["outcome"]]:
+            self._results[report.nodeid] = dict(result)
+
+    def results(self) -> list[dict[str, Any]]:
+        return [self._results[nodeid] for nodeid in self._results if nodeid in self._finished]
+
+    def unheard(self) -> list[str]:
+        """The ids that were collected, and of which no end has been reported."""
+        return sorted(self._expected - self._finished)
+
+    def count(self, outcome: str) -> int:
+        return sum(result["outcome"] == outcome for result in self.results())
