@@ -2,9 +2,9 @@
 
     python benchmarks/identity.py
 
-Prints, for equal tensors of three sizes, the time of `identical` against `numpy.array_equal` of the same bytes, as
-uint8 (the yardstick: at most 1.5) and as uint64. They are timed in turn, so that a busy machine slows them all,
-and the median is taken. Of 64 KiB, most of the time is what one call costs, whatever the size.
+Prints, for equal tensors of three sizes, the time of `identical` against `numpy.array_equal` of the same
+bytes as uint8 (the yardstick: at most 1.5) and as uint64. They are timed in turn, so that a busy machine
+slows all of them, and the median is taken. Of 64 KiB, most of the time is the fixed cost of a call.
 
 Then, on Linux, the peak of memory beyond the two tensors, each measured in a process of its own.
 """

@@ -42,7 +42,8 @@ def _run(loaded: LoadedModel, engine: Engine, prompts: Sequence[Prompt] | None =
 
 def _assert_outputs(found: list[Generation], expected: list[Generation], engine: Engine, context: str) -> None:
     facets = {"token_ids", "text", "logprobs"} if "bitwise" in engine.capabilities else {"token_ids"}
-    assert_identical(found, expected, facets=facets, context=f"{context}: the weights are identical, the outputs are not")
+    context = f"{context}: the weights are identical, the outputs are not"
+    assert_identical(found, expected, facets=facets, context=context)
 
 
 def _on_cpu(weights: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -75,13 +76,12 @@ def test_identical(
     original = _original(tensorizer_model, DTYPES[dtype], tensorizer_device)
     weights, outputs = _on_cpu(original.weights()), _run(original, tensorizer_engine)
     absent = lacking(tensorizer_format, "s3") if claims(tensorizer_format, "s3") else None
-    for name in ["local", *(["s3"] if absent is None else [])]:
-        file = WeightsFile.write(
-            tensorizer_model.module(DTYPES[dtype]), tensorizer_format, tensorizer_storage(name), f"m{tensorizer_format.suffix}"
-        )
+    module, key = tensorizer_model.module(DTYPES[dtype]), f"weights{tensorizer_format.suffix}"
+    for name in ["local"] if absent else ["local", "s3"]:
+        file = WeightsFile.write(module, tensorizer_format, tensorizer_storage(name), key)
         checkpoint = Checkpoint(tensorizer_model.directory, file)
         loaded = tensorizer_engine.load(checkpoint, device=tensorizer_device, dtype=DTYPES[dtype])
-        assert_identical(_on_cpu(loaded.weights()), weights, context=f"{checkpoint}: the weights are not the original's")
+        assert_identical(_on_cpu(loaded.weights()), weights, context=f"{checkpoint}: other weights than the original's")
         _assert_outputs(_run(loaded, tensorizer_engine), outputs, tensorizer_engine, str(checkpoint))
         loaded.close()
     if absent is not None:

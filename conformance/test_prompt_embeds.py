@@ -78,7 +78,7 @@ def test_rejects_sparse(tensorizer_prompt_embeds_loader: PromptEmbedsLoader, lay
     spec = EmbedsSpec(hidden_size=32, dtype=torch.float32)
     valid = encode(to_layout(embeds(spec), layout))
     for kind in [name for name in INVALID if name.startswith(f"{layout}-")]:
+        print(f"a payload that is {kind}")
         with pytest.raises(ValueError, match="prompt_embeds"):
-            loaded = tensorizer_prompt_embeds_loader(encode(INVALID[kind](spec)), spec)
-            pytest.fail(f"{kind} was accepted, as a tensor of shape {tuple(loaded.shape)}")
+            tensorizer_prompt_embeds_loader(encode(INVALID[kind](spec)), spec)
         _assert_normalized(tensorizer_prompt_embeds_loader(valid, spec), embeds(spec))

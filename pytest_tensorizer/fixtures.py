@@ -202,4 +202,3 @@ def tensorizer_run_isolated() -> Callable[..., Any]:
     from pytest_tensorizer.process import run_isolated
 
     return run_isolated
-

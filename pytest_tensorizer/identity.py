@@ -64,9 +64,7 @@ class Difference:
         return self.message
 
 
-def differences(
-    actual: Any, expected: Any, *, name: str = "", facets: Iterable[str] | None = None
-) -> list[Difference]:
+def differences(actual: Any, expected: Any, *, name: str = "", facets: Iterable[str] | None = None) -> list[Difference]:
     """Return everything in which `actual` is not `expected`; an empty list if they are identical.
 
     Both are one of:
@@ -119,8 +117,9 @@ def assert_identical(
     """Raise AssertionError with up to ten differences after `context`, unless `differences` finds nothing."""
     __tracebackhide__ = True
     if found := differences(actual, expected, name=name, facets=facets):
-        title = f"{len(found):,} difference{'s' if len(found) > 1 else ''}"
-        lines = [f"{context}: {title}" if context else title, *(f"  - {d}" for d in found[:_SHOWN])]
+        # The first line is all that a summary shows, so it has the first difference and not just their number.
+        first = str(found[0]) if len(found) == 1 else f"{found[0]} (the first of {len(found):,} differences)"
+        lines = [f"{context}: {first}" if context else first, *(f"  - {d}" for d in found[1:_SHOWN])]
         if len(found) > _SHOWN:
             lines.append(f"  and {len(found) - _SHOWN:,} more")
         raise AssertionError("\n".join(lines))
@@ -205,7 +204,8 @@ def _compare_named(report: _Report, prefix: str, actual: _Entries, expected: _En
             _compare_tensors(report, full, repr(full), tensor, expected[name][0])
             for facet, fact in expected[name][1].items():
                 if (got := actual[name][1][facet]) != fact:
-                    report.add(full, facet, f"{full!r} is {got}, expected {fact}")
+                    verb = "has" if facet == "requires_grad" else "is"
+                    report.add(full, facet, f"{full!r} {verb} {got}, expected {fact}")
     if "ties" in report.facets:
         sides = [{name: side[name][0] for name in shared} for side in (actual, expected)]
         found, wanted = map(tie_groups, sides)
@@ -372,14 +372,14 @@ def _blocks(
 ) -> Iterator[tuple[tuple[int, ...], Tensor, Tensor]]:
     """Cut both into blocks of a few elements, in any order: (index of the first, bits, expected bits).
 
-    Halving the longest dimension makes compact blocks, in which a transposed tensor fills its cache lines too.
+    Halving the longest dimension makes compact blocks, so that a transposed tensor uses whole cache lines.
     """
     origin = origin or (0,) * actual.dim()
     if actual.numel() > (_BLOCK if actual.is_cpu and expected.is_cpu else _DEVICE_BLOCK):
         size, dim = max((size, dim) for dim, size in enumerate(actual.shape))
         for start, length in ((0, size // 2), (size // 2, size - size // 2)):
-            first = (*origin[:dim], origin[dim] + start, *origin[dim + 1 :])
-            yield from _blocks(actual.narrow(dim, start, length), expected.narrow(dim, start, length), first)
+            got, want = actual.narrow(dim, start, length), expected.narrow(dim, start, length)
+            yield from _blocks(got, want, (*origin[:dim], origin[dim] + start, *origin[dim + 1 :]))
         return
     if actual.device != expected.device:
         actual, expected = actual.cpu(), expected.cpu()
@@ -470,9 +470,7 @@ def _is_generation(value: Any) -> bool:
     return all(hasattr(value, facet) for facet in _GENERATION_FACETS)
 
 
-def _compare_generations(
-    report: _Report, prefix: str, actual: Sequence[Any], expected: Sequence[Any]
-) -> None:
+def _compare_generations(report: _Report, prefix: str, actual: Sequence[Any], expected: Sequence[Any]) -> None:
     for index in range(max(len(actual), len(expected))):
         name = f"{prefix} prompt {index}".lstrip()
         if index >= len(actual):

@@ -13,7 +13,10 @@ GROUP = "tensorizer conformance"
 
 @dataclass(frozen=True)
 class Option:
-    """`--tensorizer-NAME` and `tensorizer_NAME`. `kind` is an ini type: "bool", "string" or "args" (a list)."""
+    """`--tensorizer-NAME` and `tensorizer_NAME`. `kind` is an ini type ("bool", "string", "args": a list), or "path".
+
+    A path on the command line is seen from where pytest was started, and one in an ini file from there.
+    """
 
     name: str
     kind: str
@@ -44,11 +47,11 @@ OPTIONS = (
         "prompt-embeds", "string", "reference", "NAME|pkg.mod:obj",
         "the prompt-embeds loader to test (default: the reference loader)",
     ),
-    Option("model", "string", "", "DIR", "run the output checks on this checkpoint directory, not on the tiny models"),
+    Option("model", "path", "", "DIR", "run the output checks on this checkpoint directory, not on the tiny models"),
     Option("device", "string", "auto", "DEVICE", "auto, cpu, cuda or cuda:N: where engines run (default: auto)"),
     Option("strict", "bool", False, "", "checks of level `should` gate too"),
     Option(
-        "known-issues", "string", "", "FILE|off",
+        "known-issues", "path", "", "FILE|off",
         "known issues in addition to the shipped ones, or `off`: show each one as the failure that it is",
     ),
     Option(
@@ -73,7 +76,8 @@ def add(parser: pytest.Parser) -> None:
             group.addoption(
                 option.flag, action=action, default=None, dest=option.ini, metavar=option.metavar, help=option.help
             )
-        parser.addini(option.ini, f"ini twin of {option.flag}", type=option.kind, default=option.default)
+        kind: Any = "string" if option.kind == "path" else option.kind
+        parser.addini(option.ini, f"ini twin of {option.flag}", type=kind, default=option.default)
 
 
 @dataclass(frozen=True)
@@ -113,10 +117,17 @@ def _read(config: pytest.Config) -> Settings:
     explicit = set()
     for option in OPTIONS:
         given = config.getoption(option.ini, default=None)
-        value = config.getini(option.ini) if given is None else given
+        value = _from_ini(config, option) if given is None else given
         if option.kind == "args":
             value = tuple(value) or option.default
         if given is not None or value != option.default:
             explicit.add(option.name)
         values[option.name.replace("-", "_")] = value
     return Settings(**values, explicit=frozenset(explicit))
+
+
+def _from_ini(config: pytest.Config, option: Option) -> Any:
+    value = config.getini(option.ini)
+    if option.kind == "path" and value not in ("", "off") and config.inipath is not None:
+        return str(config.inipath.parent / value)
+    return value

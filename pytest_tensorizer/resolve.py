@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import traceback
 
 
 class TargetError(ValueError):
@@ -13,11 +14,11 @@ def load_target(target: str, *, what: str, builtin: tuple[str, ...] = ()) -> obj
     """Import the object that `target` (`package.module:attribute`) names.
 
     `what` says in the error message what was being looked for ("format"), and `builtin` lists the short names
-    that would have been understood as well. An error inside the imported module is not hidden: it is raised as
-    it is.
+    that would have been understood as well.
 
     Raises:
-        TargetError: the form is wrong, or there is no such module or attribute.
+        TargetError: the form is wrong, there is no such module or attribute, or importing it fails. What it failed
+            with is then the cause, and stands in the message.
     """
     module_name, separator, attribute = target.partition(":")
     if not (separator and module_name and attribute):
@@ -25,12 +26,13 @@ def load_target(target: str, *, what: str, builtin: tuple[str, ...] = ()) -> obj
         raise TargetError(f"no {what} is called {target!r}: {choice}name your own as package.module:attribute")
     try:
         found: object = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        # Only where the module asked for is the missing one: a failing import inside it is a bug to be shown.
-        if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            raise
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is None or not (module_name + ".").startswith(missing + "."):
+            # The module is there, and it or what it imports is broken.
+            raise TargetError(f"{what} {target!r}: importing {module_name!r} fails: {_told(error)}") from error
         raise TargetError(
-            f"{what} {target!r}: there is no module {error.name!r}. Run from the directory that holds it, "
+            f"{what} {target!r}: there is no module {missing!r}. Run from the directory that holds it, "
             "or put that on PYTHONPATH"
         ) from None
     for part in attribute.split("."):
@@ -41,8 +43,29 @@ def load_target(target: str, *, what: str, builtin: tuple[str, ...] = ()) -> obj
 
 
 def instantiate(found: object) -> object:
-    """An object of `found` where that is a class that needs no arguments, else `found` itself."""
-    return found() if isinstance(found, type) else found
+    """An object of `found` where that is a class, else `found` itself.
+
+    Raises:
+        TargetError: the class cannot be called without arguments.
+    """
+    if not isinstance(found, type):
+        return found
+    try:
+        return found()
+    except Exception as error:
+        raise TargetError(
+            f"{found.__module__}.{found.__qualname__}() fails: {_told(error)}. Name an object, or a class that needs "
+            "no arguments"
+        ) from error
+
+
+def _told(error: Exception) -> str:
+    """The error in a line, and where it was raised: "KeyError: 'x' (mine.py, line 7)"."""
+    if isinstance(error, SyntaxError):
+        where = f"{error.filename}, line {error.lineno}"
+        return f"{type(error).__name__}: {error.msg} ({where})"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({last.filename}, line {last.lineno})"
 
 
 def distribution_version(name: str) -> str:

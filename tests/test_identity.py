@@ -18,9 +18,7 @@ from pytest_tensorizer.identity import (
 )
 
 QUANTIZED = {torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4}
-DTYPES = sorted(
-    {value for value in vars(torch).values() if isinstance(value, torch.dtype)} - QUANTIZED, key=str
-)
+DTYPES = sorted({value for value in vars(torch).values() if isinstance(value, torch.dtype)} - QUANTIZED, key=str)
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -68,9 +66,7 @@ class TestEveryDtype:
         for bit in range(8 * dtype.itemsize):
             difference = only(flipped(expected, 2, 1, bit=bit), expected, name="w")
             assert difference.facet == "bits"
-            assert difference.message.startswith(
-                "'w' differs in 1 of 15 elements, first at [2, 1]: expected "
-            )
+            assert difference.message.startswith("'w' differs in 1 of 15 elements, first at [2, 1]: expected ")
 
     def test_strided_tensors_are_compared_by_elements(self, dtype):
         whole, other = from_bytes(dtype, 6, 8), flipped(from_bytes(dtype, 6, 8), 2, 5)
@@ -121,6 +117,11 @@ def test_conjugated_and_negated_views_are_resolved(dtype):
     assert identical(lazy.imag, lazy.imag.resolve_neg())
     assert not identical(lazy.imag, lazy.conj().imag)
     assert not identical(lazy.conj(), lazy)
+    corner = lazy[:1, :1].imag
+    assert corner.is_neg()
+    assert corner.is_contiguous()
+    assert identical(corner, corner.resolve_neg())
+    assert not identical(corner, lazy.conj()[:1, :1].imag)
 
 
 def test_the_message_of_differing_bits():
@@ -146,6 +147,7 @@ def test_the_message_of_differing_bits():
         (torch.tensor([True]), torch.tensor([False]), "expected False (0x00), got True (0x01)"),
         (torch.tensor([-1]), torch.tensor([2**63 - 1]), f"got -1 (0x{'f' * 16}); largest difference {2**63}"),
         (torch.tensor([-(2**63)]), torch.tensor([2**63 - 1]), f"largest difference {2**64 - 1}"),
+        (torch.tensor([-(2**63), 1]), torch.tensor([2**63 - 1, 0]), f"largest difference {2**64 - 1}"),
         (torch.tensor([2**62 + 1]), torch.tensor([2**62]), "largest difference 1"),
         (torch.tensor([-1]).to(torch.uint64), torch.tensor([5]).to(torch.uint64), f"difference {2**64 - 6}"),
         (torch.tensor([255]).byte(), torch.tensor([0]).byte(), "got 255 (0xff); largest difference 255"),
@@ -172,6 +174,10 @@ def test_statistics_across_blocks():
     assert "3 of 1,500,000 elements, first at [700, 2]: expected 0.0" in only(actual, expected).message
     assert "largest difference 8.0" in only(actual, expected).message
     assert "first at [2, 700]" in only(actual.t(), expected.t()).message
+    long = torch.zeros(4, 40_000)
+    other = long.clone()
+    other[3, 1], other[1, 39_000] = 1, 1
+    assert "first at [1, 39000]" in only(other, long).message
     wide = torch.zeros(2, 3, 700_000)
     other = wide.clone()
     other[1, 2, 600_001] = 1
@@ -266,6 +272,7 @@ def test_sparse_layouts(layout):
     assert facets_of(dense, expected) == {"layout"}
     assert facets_of(make(torch.ones(2, 4)), expected) == {"bits"}
     assert facets_of(make(dense.double()), expected) == {"dtype"}
+    assert facets_of(make(torch.eye(2).int()), make(torch.eye(2))) == {"dtype", "bits"}
     assert identical(make(torch.zeros(0, 4)), make(torch.zeros(0, 4)))
 
 
@@ -277,6 +284,8 @@ def test_coo_tensors_are_compared_as_stored():
     assert facets_of(loose.coalesce(), loose) == {"layout", "bits"}
     pure = torch.sparse_coo_tensor(index[:, 1:], values[1:], (4,))
     assert only(pure.coalesce(), pure, name="w").message == "'w' is coalesced, but not the expected one"
+    relabelled = torch.sparse_coo_tensor(index, values.view(torch.int32), (4,))
+    assert facets_of(relabelled, loose) == {"dtype"}
     values.untyped_storage().resize_(0)
     assert "too small" in only(loose, torch.sparse_coo_tensor(index, torch.ones(3), (4,))).message
 
@@ -311,6 +320,11 @@ class TestQuantized:
         whole = torch.quantize_per_tensor(torch.zeros(2, 2), 1.0, 0, dtype)
         assert "per_channel_affine, expected torch.per_tensor_affine" in only(make(), whole).message
 
+    def test_packed_elements_are_read_in_one_order(self):
+        packed = torch.quantize_per_tensor(torch.ones(4, 4), 1.0, 0, torch.quint4x2)
+        assert identical(packed.t(), packed.t())
+        assert "strides of 'w'" in only(packed.t(), packed, name="w").message
+
     def test_float_parameters_of_packed_channels(self):
         def make(scale):
             return torch.quantize_per_channel(
@@ -327,9 +341,7 @@ class TestQuantized:
 
     def test_transposed(self):
         square = torch.quantize_per_tensor(torch.arange(9.0).reshape(3, 3), 1.0, 0, torch.qint8)
-        solid = torch.quantize_per_tensor(
-            torch.arange(9.0).reshape(3, 3).t().contiguous(), 1.0, 0, torch.qint8
-        )
+        solid = torch.quantize_per_tensor(torch.arange(9.0).reshape(3, 3).t().contiguous(), 1.0, 0, torch.qint8)
         assert identical(square.t(), solid)
         assert not identical(square, solid)
 
@@ -344,9 +356,7 @@ class TestWithoutData:
         assert facets_of(meta, meta, facets=FACETS - {"bits"}) == set()
         assert facets_of(meta, torch.ones(4, device="meta")) == {"shape"}
         sparse = torch.ones(2, 2).to_sparse()
-        assert (
-            "no data" in only(torch.empty_like(sparse, device="meta"), torch.zeros(2, 2).to_sparse()).message
-        )
+        assert "no data" in only(torch.empty_like(sparse, device="meta"), torch.zeros(2, 2).to_sparse()).message
 
     @pytest.mark.parametrize("left", [0, 8, 399])
     def test_a_freed_or_cut_storage(self, left):
@@ -363,9 +373,7 @@ class TestWithoutData:
     def test_a_freed_quantized_storage_is_not_grown(self):
         freed = torch.quantize_per_tensor(torch.ones(8), 1.0, 0, torch.qint8)
         freed.untyped_storage().resize_(0)
-        assert (
-            "too small" in only(freed, torch.quantize_per_tensor(torch.ones(8), 1.0, 0, torch.qint8)).message
-        )
+        assert "too small" in only(freed, torch.quantize_per_tensor(torch.ones(8), 1.0, 0, torch.qint8)).message
         assert freed.untyped_storage().nbytes() == 0
 
     @pytest.mark.filterwarnings("ignore")  # torch warns that the API of each of these is provisional
@@ -424,9 +432,7 @@ class TestTieGroups:
         assert tie_groups({"whole": whole, "left": left, "right": right, "other": torch.ones(3)}) == {
             frozenset({"whole", "left", "right"})
         }
-        assert tie_groups({"a": whole[:8], "b": whole[4:10], "c": whole[9:], "d": torch.ones(1)}) == {
-            frozenset("abc")
-        }
+        assert tie_groups({"a": whole[:8], "b": whole[4:10], "c": whole[9:], "d": torch.ones(1)}) == {frozenset("abc")}
         assert tie_groups({"a": whole.detach(), "b": whole.view(3, 4).t()}) == {frozenset("ab")}
 
     def test_separate_storages_over_the_same_memory(self):
@@ -442,9 +448,7 @@ class TestTieGroups:
 
     def test_meta_and_sparse(self):
         meta = torch.ones(4, device="meta")
-        assert tie_groups({"a": meta, "b": meta.view(2, 2), "c": torch.ones(4, device="meta")}) == {
-            frozenset("ab")
-        }
+        assert tie_groups({"a": meta, "b": meta.view(2, 2), "c": torch.ones(4, device="meta")}) == {frozenset("ab")}
         values = torch.ones(2)
         sparse = torch.sparse_coo_tensor([[0, 1]], values, (3,))
         assert tie_groups({"sparse": sparse, "values": values, "copy": sparse.clone()}) == {
@@ -494,7 +498,7 @@ class TestModules:
         actual.head.weight.requires_grad_(False)
         difference = only(actual, Tied(tied=False))
         assert (difference.name, difference.facet) == ("head.weight", "requires_grad")
-        assert str(difference) == "'head.weight' is requires_grad=False, expected requires_grad=True"
+        assert str(difference) == "'head.weight' has requires_grad=False, expected requires_grad=True"
 
     def test_buffers_that_are_not_persistent_are_compared(self):
         actual = Tied(persistent=False)
@@ -618,7 +622,7 @@ def test_assert_identical():
     with pytest.raises(AssertionError) as caught:
         assert_identical(torch.ones(1), torch.zeros(1), name="w", context="after loading")
     assert str(caught.value) == (
-        "after loading: 1 difference\n  - 'w' differs in 1 of 1 elements, first at [0]: "
+        "after loading: 'w' differs in 1 of 1 elements, first at [0]: "
         "expected 0.0 (0x00000000), got 1.0 (0x3f800000); largest difference 1.0"
     )
     assert caught.traceback[-1].frame.code.name == "assert_identical"
@@ -630,8 +634,8 @@ def test_assert_identical_lists_ten_differences():
     with pytest.raises(AssertionError) as caught:
         assert_identical({}, expected)
     lines = str(caught.value).splitlines()
-    assert lines[0] == "1,234 differences"
-    assert lines[1:] == [f"  - 'w{i}' is missing" for i in range(10)] + ["  and 1,224 more"]
+    assert lines[0] == "'w0' is missing (the first of 1,234 differences)"
+    assert lines[1:] == [f"  - 'w{i}' is missing" for i in range(1, 10)] + ["  and 1,224 more"]
     with pytest.raises(AssertionError, match="1,234 differences"):
         assert_identical({}, expected, facets={"bits"})
 

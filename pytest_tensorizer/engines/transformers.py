@@ -47,7 +47,7 @@ class TransformersEngine:
 
 
 class LoadedModule:
-    """A module of transformers as a :class:`~pytest_tensorizer.engines.LoadedModel`; also runs the original for comparison."""
+    """A module of transformers as a :class:`~pytest_tensorizer.engines.LoadedModel`: a loaded one, or the original."""
 
     def __init__(self, module: nn.Module, *, device: str = "cpu", tokenizer: Any = None) -> None:
         self._module: Any = module.to(device).eval()
@@ -87,7 +87,6 @@ class LoadedModule:
 
     def _decode(self, embeds: Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[list[int], Tensor]:
         import torch
-
         from transformers import DynamicCache
 
         tokens: list[int] = []
@@ -107,7 +106,9 @@ class LoadedModule:
 
         if isinstance(prompt, torch.Tensor):
             if prompt.dim() != 2:
-                raise ValueError(f"a prompt embedding has 2 dimensions (tokens, hidden), not shape {tuple(prompt.shape)}")
+                raise ValueError(
+                    f"a prompt embedding is (tokens, hidden), not of shape {tuple(prompt.shape)}"
+                )
             return prompt.to(self._device)[None]
         if isinstance(prompt, str):
             if self._tokenizer is None:

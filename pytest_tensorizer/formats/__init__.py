@@ -33,4 +33,3 @@ def resolve(name: str) -> Format:
             "implement pytest_tensorizer.formats.Format"
         )
     return cast(Format, found)
-

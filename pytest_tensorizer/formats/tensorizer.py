@@ -124,4 +124,3 @@ def _opened(location: Location, mode: str, stream: dict[str, Any] | None) -> Any
     from tensorizer.stream_io import open_stream
 
     return open_stream(os.fspath(location), mode, **stream)
-

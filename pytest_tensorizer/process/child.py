@@ -2,15 +2,19 @@
 
 The job arrives pickled on standard input, and messages leave pickled through a pipe of their own, so that
 whatever the code under test prints, closes or breaks, the two do not get mixed up.
+
+The interpreter that the parent starts forks once, before it has read the job, and then only watches the fork. So
+the peak of memory is that of the job (what is executed starts with the peak of who executed it), and when the
+parent is gone, even by SIGKILL, there is somebody left to end the job and all that it started.
 """
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import gc
 import os
 import pickle
+import select
 import signal
 import struct
 import sys
@@ -19,10 +23,10 @@ from typing import Any, Protocol
 
 BOOTSTRAP = """\
 import pickle, sys
-path, fd = pickle.load(sys.stdin.buffer)
+path, fd, parent = pickle.load(sys.stdin.buffer)
 sys.path[:] = path
 from pytest_tensorizer.process.child import main
-main(fd)
+main(fd, parent)
 """
 
 
@@ -41,19 +45,25 @@ class Channel:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._pid = os.getpid()
 
     def send(self, *message: Any) -> None:
+        if os.getpid() != self._pid:
+            return  # a fork of the test which came back out of it: it has no say in how the test went
         data = pickle.dumps(message)
         data = struct.pack("<Q", len(data)) + data
         while data:
             data = data[os.write(self._fd, data) :]
 
 
-def main(fd: int) -> None:
+def main(fd: int, parent: int) -> None:
     """Run the job on standard input. Everything that keeps the parent from hearing of a failure is set up first."""
     os.set_inheritable(fd, False)
-    faulthandler.enable(all_threads=True)
-    _die_with_parent()
+    worker = os.fork()
+    if worker:
+        _watch(worker, parent, fd)
+    # A copy of standard error: the code under test may close or replace its own.
+    faulthandler.enable(file=os.dup(2), all_threads=True)
     channel = Channel(fd)
     # Most of the time of a fresh interpreter goes into imports, and a quarter of that into collecting garbage
     # which is none: modules stay.
@@ -80,14 +90,19 @@ def imports_are_over() -> None:
     gc.enable()
 
 
-def _die_with_parent() -> None:
-    """On Linux: be killed when the parent is, even by SIGKILL, so that nothing is left running."""
-    if not sys.platform.startswith("linux"):
-        return
-    import ctypes
-
-    parent = os.getppid()
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
+def _watch(worker: int, parent: int, fd: int) -> None:
+    """Tell through `fd` how `worker` ended, and exit. End the process group if `parent` is gone first."""
+    # The parent's request for stacks: it knows only this process.
+    signal.signal(signal.SIGABRT, lambda *_: os.kill(worker, signal.SIGABRT))
+    try:
+        os.close(0)  # a parent that writes a job to a dead worker should see the pipe break
+        try:
+            watched = [os.pidfd_open(worker), os.pidfd_open(parent)]
+        except ProcessLookupError:  # of the parent: an ended worker stays until it is waited for
+            os.killpg(0, signal.SIGKILL)
+        if watched[0] not in select.select(watched, [], [])[0]:
+            os.killpg(0, signal.SIGKILL)
+        _, status, usage = os.wait4(worker, 0)
+        Channel(fd).send("exited", os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)
+    finally:
+        os._exit(1)  # whatever it is: a watcher whose word is missing is no clean ending

@@ -22,6 +22,9 @@ class IsolatedError(RuntimeError):
         super().__init__(message)
         self.ending = ending
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (*self.args, self.ending)  # it may itself come out of a clean process
+
 
 class RemoteTraceback(Exception):
     """The traceback in the child, as text: the cause of the exception that is raised in the parent."""
@@ -40,15 +43,17 @@ class _Call:
     def run(self, channel: Channel) -> None:
         try:
             value = self.function(*self.args)
-        except Exception as error:  # noqa: BLE001 - whatever the function raises goes to the caller
-            text = traceback.format_exc()
             try:
-                pickle.loads(pickle.dumps(error))
-            except Exception:  # noqa: BLE001 - nor can the caller do without hearing of one that cannot be pickled
-                error = RuntimeError(f"{type(error).__name__}: {error}")
-            channel.send("raised", error, text)
+                returned = pickle.dumps(value)
+            except Exception as error:
+                name, kind = _name(self.function), type(value).__qualname__
+                raise TypeError(f"the result of {name}(), a {kind}, cannot be pickled: {error}") from error
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever the function raises goes to the caller; pytest.fail() too
+            channel.send("raised", _pickled(error), f"{type(error).__name__}: {error}", traceback.format_exc())
         else:
-            channel.send("returned", value)
+            channel.send("returned", returned)
 
 
 def run_isolated(
@@ -62,19 +67,63 @@ def run_isolated(
     Raises:
         IsolatedError: the process crashed, was killed, exited or ran out of time; the message has the signal, the
             Python stacks and what had been printed.
-        Exception: whatever `function` raised, with the child's traceback as its cause.
+        TypeError: function, arguments or result cannot be pickled.
+        Exception: whatever `function` raised, with the child's traceback as its cause. One that cannot be pickled
+            comes as a RuntimeError with its name and message.
     """
     limit = None if memory_limit is None else parse_size(memory_limit)
+    seconds = parse_timeout(timeout)
+    call = _Call(function, args, limit)
+    _check_it_travels(call)
     outcome: list[tuple[Any, ...]] = []
-    ending = run_child(_Call(function, args, limit), outcome.append, timeout=parse_timeout(timeout))
+    ending = run_child(call, outcome.append, timeout=seconds)
     kind = outcome[0][0] if outcome else None
     if kind == "returned" and ending.clean:
-        value: T = outcome[0][1]
+        value: T = pickle.loads(outcome[0][1])
         return value
     if kind == "raised":
-        raise outcome[0][1] from RemoteTraceback(outcome[0][2])
+        _, data, summary, text = outcome[0]
+        raise _unpickled(data, summary) from RemoteTraceback(text)
     detail = str(outcome[0][1]) + "\n" if kind == "broken" else ""
     output = "".join(f"\n--- {name} ---\n{text}" for name, text in
                      (("stdout", ending.stdout), ("stderr", ending.stderr)) if text)  # fmt: skip
-    name = getattr(function, "__qualname__", repr(function))
-    raise IsolatedError(f"{detail}the clean process of {name}() {ending.describe()}{output}", ending)
+    raise IsolatedError(f"{detail}the clean process of {_name(function)}() {ending.describe()}{output}", ending)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", repr(function))
+
+
+def _check_it_travels(call: _Call) -> None:
+    """Say what to do about a function that the child could not find, rather than how pickle puts it."""
+    reason = "it stands in __main__" if getattr(call.function, "__module__", None) == "__main__" else ""
+    if not reason:
+        try:
+            pickle.dumps(call.function)
+        except Exception as error:  # noqa: BLE001 - pickling runs code of the object's own
+            reason = f"{type(error).__name__}: {error}"
+    if reason:
+        raise TypeError(
+            f"the clean process could not find {_name(call.function)}() ({reason}): "
+            "define it at the top level of a module that can be imported"
+        )
+    try:
+        pickle.dumps(call.args)
+    except Exception as error:
+        raise TypeError(f"an argument for {_name(call.function)}() cannot be pickled: {error}") from error
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    try:
+        return pickle.dumps(error)
+    except Exception:  # noqa: BLE001 - nor can the caller do without hearing of one that cannot be pickled
+        return None
+
+
+def _unpickled(data: bytes | None, summary: str) -> BaseException:
+    """The exception of the child, or its name and message where it does not survive pickling."""
+    try:
+        error = None if data is None else pickle.loads(data)
+    except Exception:  # noqa: BLE001 - an exception with an __init__ of its own
+        error = None
+    return error if isinstance(error, BaseException) else RuntimeError(summary)

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
-_UNITS = {"": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
           "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) *([A-Z]*)", re.IGNORECASE | re.ASCII)
+_MOST_BYTES = (1 << 63) - 1  # what setrlimit takes
+_MOST_SECONDS = 1_000_000  # epoll counts milliseconds in 32 bits
 
 
 def parse_size(size: int | str) -> int:
     """Bytes from an int or from text such as "4GiB" or "500 MB". Raises ValueError for anything else."""
-    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-        return size
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?i?B)?", size.strip(), re.IGNORECASE) if isinstance(size, str) else None
-    if match is None or (match[2] or "").upper() not in {*_UNITS, "B"} or float(match[1]) <= 0:
+    value: int | None = None
+    if isinstance(size, int) and not isinstance(size, bool):
+        value = size
+    elif isinstance(size, str) and (match := _SIZE.fullmatch(size.strip())) and match[2].upper() in _UNITS:
+        value = int(Fraction(match[1]) * _UNITS[match[2].upper()])
+    if value is None or not 0 < value <= _MOST_BYTES:
         raise ValueError(f'{size!r} is no memory size: write a positive number of bytes, or "4GiB", "512 MiB", "2GB"')
-    return int(float(match[1]) * _UNITS.get((match[2] or "").upper(), 1))
+    return value
 
 
 def parse_timeout(timeout: float | None) -> float | None:
     """Seconds, or None for no limit. Raises ValueError for what is neither."""
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise ValueError(f"{timeout!r} is no timeout: write a positive number of seconds, or None")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= _MOST_SECONDS:
+        raise ValueError(
+            f"{timeout!r} is no timeout: write a positive number of seconds, up to {_MOST_SECONDS}, or None"
+        )
     return float(timeout)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -16,15 +17,30 @@ ONLY: pytest.StashKey[str] = pytest.StashKey()
 """In a clean process: the node id of the only test that it runs. Plugins look here to collect no more than that."""
 
 
+def path_and_names(item: pytest.Item) -> tuple[str, tuple[str, ...]]:
+    """What makes `item` the same test in two processes.
+
+    Not its id: of a file outside the rootdir that depends on the arguments, and xdist appends groups to it.
+    """
+    inside = [node for node in item.listchain() if not isinstance(node, (pytest.Session, pytest.Directory, pytest.File))]
+    return str(item.path), tuple(node.name for node in inside)
+
+
 @dataclass(frozen=True)
 class TestJob:
-    """Run the test `nodeid` of the session that `args` (the raw command line), in `directory`, makes."""
+    """Run the test `nodeid` of the session that `args` (the raw command line), in `directory`, makes.
+
+    In that session it is found by `path` and `names`, once `argument` has been collected.
+    """
 
     __test__ = False
 
     args: tuple[str, ...]
     directory: str
     nodeid: str
+    path: str
+    names: tuple[str, ...]
+    argument: str
     basetemp: str
     capture: bool
     memory_limit: int | None
@@ -34,8 +50,11 @@ class TestJob:
         os.chdir(self.directory)
         # What the test prints goes to the parent's files, where a crash can't take it away: pytest's own capture
         # would keep it in a file that dies with the process.
-        args = [*self.args, f"--basetemp={self.basetemp}", "--capture=no"]
-        pytest.main(args, plugins=[_Reporter(self, channel)])
+        mine = [f"--basetemp={self.basetemp}", "--capture=no"]
+        end = self.args.index("--") if "--" in self.args else len(self.args)
+        code = pytest.main([*self.args[:end], *mine, *self.args[end:]], plugins=[_Reporter(self, channel)])
+        if code == pytest.ExitCode.USAGE_ERROR:
+            channel.send("usage error", "pytest could not find or collect this test; its message stands on stderr")
 
 
 class _Reporter:
@@ -44,7 +63,10 @@ class _Reporter:
     def __init__(self, job: TestJob, channel: Channel) -> None:
         self._job = job
         self._channel = channel
-        self._read = [0, 0, 0]
+        # The parent's files, even where the test closes or replaces its standard streams.
+        self._files = {fd: os.dup(fd) for fd in (1, 2)} if job.capture else {}
+        self._read = {1: 0, 2: 0}
+        self._items: list[pytest.Item] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> None:
@@ -52,11 +74,10 @@ class _Reporter:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
+        self._config = config
         self._be_a_worker(config)
         config.stash[ONLY] = self._job.nodeid
-        path, separator, names = self._job.nodeid.partition("::")
-        file = config.rootpath / path
-        config.args[:] = [f"{file}{separator}{names}" if file.exists() else self._job.nodeid]
+        config.args[:] = [self._job.argument]
 
     @staticmethod
     def _be_a_worker(config: pytest.Config) -> None:
@@ -66,18 +87,22 @@ class _Reporter:
         for option, value in {"dist": "no", "tx": [], "numprocesses": None, "usepdb": False, "no_cov": True}.items():
             if hasattr(config.option, option):
                 setattr(config.option, option, value)
+        config.pluginmanager.set_blocked("terminalreporter")  # it would print into what the test prints
 
-    @pytest.hookimpl(specname="pytest_configure", trylast=True)
-    def silence(self, config: pytest.Config) -> None:
-        config.pluginmanager.unregister(name="terminalreporter")
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        # Before anything is deselected: the parent has selected, and with one test in sight a plugin might not.
+        self._items = list(items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         imports_are_over()
-        found = [item for item in session.items if item.nodeid == self._job.nodeid]
+        wanted = (self._job.path, self._job.names)
+        found = [item for item in self._items if path_and_names(item) == wanted]
         if len(found) != 1:
-            self._channel.send("unresolved", len(found), [item.nodeid for item in session.items[:5]])
+            self._channel.send("unresolved", len(found), [item.nodeid for item in self._items[:5]])
             return True
+        self._nodeid = found[0].nodeid
         found[0].config.hook.pytest_runtest_protocol(item=found[0], nextitem=None)
         return True
 
@@ -86,21 +111,21 @@ class _Reporter:
             self._channel.send("uncollected", report.longreprtext)
 
     def pytest_internalerror(self, excrepr: Any) -> None:
-        self._channel.send("internal-error", str(excrepr))
+        self._channel.send("internal error", str(excrepr))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._channel.send("report", self._config.hook.pytest_report_to_serializable(config=self._config, report=report))
+        data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
+        if report.nodeid == self._nodeid:
+            data["nodeid"] = self._job.nodeid
+        self._channel.send("report", data)
 
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
-        self._config = session.config
-
-    def pytest_warning_recorded(self, warning_message: Any, when: str, nodeid: str, location: Any) -> None:
+    def pytest_warning_recorded(self, warning_message: Any, when: str, location: Any) -> None:
         if when == "runtest":
             text, category = str(warning_message.message), warning_message.category
             self._channel.send(
                 "warning", category.__module__, category.__qualname__, text, warning_message.filename,
-                warning_message.lineno, nodeid, location,
+                warning_message.lineno, self._job.nodeid, location,
             )  # fmt: skip
 
     @pytest.hookimpl(wrapper=True)
@@ -119,13 +144,14 @@ class _Reporter:
         try:
             return (yield)
         finally:
-            if self._job.capture:
-                for fd, stream in ((1, "stdout"), (2, "stderr")):
-                    item.add_report_section(when, stream, self._printed(fd))
+            for fd, stream in ((1, "stdout"), (2, "stderr")) if self._files else ():
+                item.add_report_section(when, stream, self._printed(fd))
 
     def _printed(self, fd: int) -> str:
         """What has come since the last look into the file that the parent has put behind `fd`."""
-        (sys.stdout if fd == 1 else sys.stderr).flush()
-        data = os.pread(fd, os.fstat(fd).st_size - self._read[fd], self._read[fd])
+        with contextlib.suppress(OSError, ValueError):  # closed by the test
+            (sys.stdout if fd == 1 else sys.stderr).flush()
+        file = self._files[fd]
+        data = os.pread(file, os.fstat(file).st_size - self._read[fd], self._read[fd])
         self._read[fd] += len(data)
         return data.decode(errors="replace")

@@ -44,12 +44,13 @@ class Ending:
         if self.timed_out:
             how = "did not end in time and was killed"
         elif self.returncode < 0:
-            how = f"died of {signal.Signals(-self.returncode).name}"
+            how = f"died of {_signal_name(-self.returncode)}"
         else:
             how = f"ended with exit status {self.returncode}"
             if not self.done:
                 how += " before it had said that it was done"
-        return f"{how} after {self.duration:.2f} s (peak {format_size(self.peak_bytes)})"
+        peak = f" (peak {format_size(self.peak_bytes)})" if self.peak_bytes else ""
+        return f"{how} after {self.duration:.2f} s{peak}"
 
 
 def run_child(
@@ -58,8 +59,8 @@ def run_child(
     """Run `job` in a fresh interpreter; `receive` gets each message as it comes.
 
     After `timeout` seconds the child is asked for its stacks (SIGABRT, which faulthandler answers on its standard
-    error) and then killed. Whatever happens here, a KeyboardInterrupt included, the child and every process of the
-    group that it leads is killed before this returns.
+    error) and then killed. Whatever happens here, a KeyboardInterrupt included, the child and every process of its
+    group is killed before this returns.
 
     Raises:
         NotImplementedError: this is not Linux, or a Linux before 5.3.
@@ -86,70 +87,86 @@ def run_child(
         finally:
             os.close(write_end)
         done = timed_out = False
-        exit_fd = os.pidfd_open(process.pid)
-        stack.callback(os.close, exit_fd)
+        exited: tuple[int, int] | None = None
         try:
+            exit_fd = os.pidfd_open(process.pid)
+            stack.callback(os.close, exit_fd)
             assert process.stdin is not None
             # A child that dies at once breaks the pipe; its ending tells why.
             with contextlib.suppress(BrokenPipeError), process.stdin:
-                process.stdin.write(pickle.dumps((sys.path, write_end)) + payload)
-            for message in _messages(read_end, exit_fd, deadline):
+                process.stdin.write(pickle.dumps((sys.path, write_end, os.getpid())) + payload)
+            buffer = bytearray()
+            # Interpreter shutdown runs the destructors of C++ libraries: it belongs to the job, so "done" is not
+            # the last word.
+            for message in _messages(read_end, exit_fd, buffer, deadline):
                 if message == ("done",):
                     done = True
+                elif message[0] == "exited":
+                    exited = message[1:]
                     break
-                receive(message)
-            # Interpreter shutdown runs the destructors of C++ libraries: it belongs to the job.
-            if not _exits(exit_fd, deadline):
+                else:
+                    receive(message)
+            if exited is None and not select.select([exit_fd], [], [], 0)[0]:
                 timed_out = True
                 os.kill(process.pid, signal.SIGABRT)
-                _exits(exit_fd, time.monotonic() + _GRACE)
+                for message in _messages(read_end, exit_fd, buffer, time.monotonic() + _GRACE):
+                    if message[0] == "exited":
+                        exited = message[1:]
+                        break
         finally:
             # Killed before it is reaped: until then the number of its group can belong to nobody else.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
+            process.wait()
+        returncode, peak = exited or (process.returncode, 0)
         return Ending(
-            returncode=process.returncode,
+            returncode=returncode,
             timed_out=timed_out,
             done=done,
             duration=time.monotonic() - started,
-            peak_bytes=usage.ru_maxrss * 1024,
+            peak_bytes=peak,
             stdout=_text(stdout),
             stderr=_text(stderr),
         )
 
 
-def _messages(fd: int, exit_fd: int, deadline: float | None) -> Iterator[tuple[Any, ...]]:
-    """The messages from `fd`, until it is closed, the process has exited, or the deadline has passed.
+def _messages(fd: int, exit_fd: int, buffer: bytearray, deadline: float | None) -> Iterator[tuple[Any, ...]]:
+    """The messages from `fd`, until the process has exited or the deadline has passed.
 
-    A grandchild may hold the pipe open, so its end alone does not tell that the child is gone.
+    A grandchild may hold the pipe open, so its end alone does not tell that the child is gone; and a child may
+    never stop talking. `buffer` keeps what has come of the next message.
     """
-    buffer = bytearray()
     with selectors.DefaultSelector() as selector:
         selector.register(fd, selectors.EVENT_READ)
         selector.register(exit_fd, selectors.EVENT_READ)
         while True:
-            ready = {key.fd for key, _ in selector.select(_remaining(deadline))}
-            if fd not in ready:
+            remaining = None if deadline is None else deadline - time.monotonic()
+            ready = {key.fd for key, _ in selector.select(remaining)}
+            if fd not in ready or (remaining is not None and remaining < 0 and exit_fd not in ready):
                 return
             data = os.read(fd, 1 << 20)
             if not data:
-                return
+                selector.unregister(fd)  # both ends of the child have let go of it: the exit is a moment away
             buffer += data
             while len(buffer) >= 8 and len(buffer) >= (end := 8 + struct.unpack_from("<Q", buffer)[0]):
-                message = pickle.loads(memoryview(buffer)[8:end])
+                message = _unpickled(bytes(buffer[8:end]))
                 del buffer[:end]
                 yield message
 
 
-def _exits(exit_fd: int, deadline: float | None) -> bool:
-    """Whether the process exits before `deadline`; it stays a zombie, to be reaped."""
-    return bool(select.select([exit_fd], [], [], _remaining(deadline))[0])
+def _unpickled(data: bytes) -> tuple[Any, ...]:
+    try:
+        message: tuple[Any, ...] = pickle.loads(data)
+    except Exception as error:  # noqa: BLE001 - what the code under test wrote into the pipe is its own fault
+        return ("broken", f"a message from the child could not be read: {type(error).__name__}: {error}")
+    return message
 
 
-def _remaining(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - time.monotonic())
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _text(file: IO[bytes] | None) -> str:

@@ -20,9 +20,7 @@ TOKENS = 4
 """The rows of an embedding where nothing else is asked for."""
 
 
-def embeds(
-    spec: EmbedsSpec, *, tokens: int = TOKENS, seed: int = 0, dtype: torch.dtype | None = None
-) -> Tensor:
+def embeds(spec: EmbedsSpec, *, tokens: int = TOKENS, seed: int = 0, dtype: torch.dtype | None = None) -> Tensor:
     """A dense `(tokens, spec.hidden_size)` embedding in `dtype`, by default that of `spec`.
 
     Its values are quarters between -1.75 and 1.75, which every dtype of `FLOATING_DTYPES` holds exactly, so

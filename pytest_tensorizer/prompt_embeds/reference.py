@@ -163,9 +163,7 @@ def _cast_into(out: Tensor, values: Tensor) -> Tensor:
         # afterwards.
         fits = _lies_within(values, torch.finfo(out.dtype).max)
     if not fits:
-        raise rejection(
-            f"{values.dtype} values are not finite, or overflow {out.dtype}: send values that fit"
-        )
+        raise rejection(f"{values.dtype} values are not finite, or overflow {out.dtype}: send values that fit")
     return out
 
 

@@ -22,9 +22,7 @@ _BY_COLUMN = (torch.sparse_csc, torch.sparse_bsc)
 _BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
 
 
-def fill_from_sparse(
-    out: Tensor, sparse: Tensor, *, cast: Callable[[Tensor], Tensor], most_entries: int
-) -> None:
+def fill_from_sparse(out: Tensor, sparse: Tensor, *, cast: Callable[[Tensor], Tensor], most_entries: int) -> None:
     """Write the values of `sparse` into `out`.
 
     Args:
@@ -81,9 +79,7 @@ def _sum_by_slot(slots: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     return distinct, sums.index_add_(0, place, values)
 
 
-def _fill_from_compressed(
-    out: Tensor, sparse: Tensor, cast: Callable[[Tensor], Tensor], most_entries: int
-) -> None:
+def _fill_from_compressed(out: Tensor, sparse: Tensor, cast: Callable[[Tensor], Tensor], most_entries: int) -> None:
     by_column, blocked = sparse.layout in _BY_COLUMN, sparse.layout in _BLOCKED
     compressed = sparse.ccol_indices() if by_column else sparse.crow_indices()
     plain = sparse.row_indices() if by_column else sparse.col_indices()
@@ -122,9 +118,7 @@ def _fill_from_compressed(
 def _refuse_too_many_entries(sparse: Tensor, parts: tuple[Tensor, ...], most_entries: int) -> None:
     largest = max(part.numel() for part in parts)
     if largest > most_entries:
-        raise rejection(
-            f"{sparse.layout} tensor declares {largest} entries where at most {most_entries} are plausible"
-        )
+        raise rejection(f"{sparse.layout} tensor declares {largest} entries where at most {most_entries} are plausible")
 
 
 def _validate(sparse: Tensor, build: Callable[[], Tensor]) -> None:
@@ -146,6 +140,4 @@ def use_up_torch_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.ones(1, 1, device="cpu").to_sparse_csr()
-        torch.sparse_coo_tensor(
-            torch.zeros(2, 1, dtype=torch.int64, device="cpu"), torch.ones(1, device="cpu")
-        )
+        torch.sparse_coo_tensor(torch.zeros(2, 1, dtype=torch.int64, device="cpu"), torch.ones(1, device="cpu"))

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 
 @contextmanager
@@ -49,19 +50,17 @@ def hidden(extra: Mapping[str, str] | None = None) -> Iterator[None]:
 
 @contextmanager
 def _without_s3cfg() -> Iterator[None]:
-    """Where tensorizer is already imported it has worked out the path of `~/.s3cfg`, and may have cached its content."""
-    stream_io = sys.modules.get("tensorizer.stream_io")
+    """Where tensorizer is already imported it has worked out the path of `~/.s3cfg`, and may have read the file."""
+    stream_io: Any = sys.modules.get("tensorizer.stream_io")
     paths = getattr(stream_io, "_s3_default_config_paths", None)
-    parsed = getattr(stream_io, "_get_s3cfg_values", None)
-    if stream_io is None or paths is None:
+    if paths is None:
         yield
         return
-    stream_io._s3_default_config_paths = ()  # type: ignore[attr-defined]
-    if hasattr(parsed, "cache_clear"):
-        parsed.cache_clear()
+    forget = getattr(getattr(stream_io, "_get_s3cfg_values", None), "cache_clear", lambda: None)
+    stream_io._s3_default_config_paths = ()
+    forget()
     try:
         yield
     finally:
-        stream_io._s3_default_config_paths = paths  # type: ignore[attr-defined]
-        if hasattr(parsed, "cache_clear"):
-            parsed.cache_clear()
+        stream_io._s3_default_config_paths = paths
+        forget()

@@ -153,8 +153,8 @@ def _access_key_required(application: _Application, access_key: str) -> _Applica
         key = next(filter(None, found.groups())) if found else None
         if key == access_key:
             return application(environ, start_response)
-        code, why = ("AccessDenied", "unsigned request") if key is None else ("InvalidAccessKeyId", "unknown access key")
-        body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{why}</Message></Error>".encode()
+        code = "AccessDenied" if key is None else "InvalidAccessKeyId"
+        body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
         start_response("403 Forbidden", [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
         return [body]
 

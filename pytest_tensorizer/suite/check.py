@@ -42,6 +42,10 @@ class Check:
         callspec: Any = getattr(item, "callspec", None)
         case = callspec.id if callspec is not None else ""
         if kind == "format":
+            if callspec is None or "tensorizer_format" not in callspec.params:
+                raise pytest.UsageError(
+                    f"{item.nodeid} is a check of a format, and must take it as the argument `tensorizer_format`"
+                )
             name = callspec.params["tensorizer_format"]
             # pytest joins the ids of the parameters with dashes, and the subject comes first: see `parametrize`.
             case = case.removeprefix(name).removeprefix("-")

@@ -43,7 +43,7 @@ class Judge:
             elif issue is not None:
                 self._expect(report, result, "known", f"known issue {issue.id}: {issue.reason}")
                 result["known_issue"] = issue.id
-            elif check.level != "must" and not self._settings.strict:
+            elif check.level == "info" or (check.level == "should" and not self._settings.strict):
                 self._expect(report, result, "advice", f"{check.level}: {result['message']}")
         elif report.outcome == "skipped":
             self._judge_skip(report, result, value)

@@ -97,10 +97,12 @@ def parse(text: str, source: str) -> list[KnownIssue]:
         content: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RegistryError(f"{source} is not valid TOML: {error}") from error
+    entries = content.pop("issue", [])
     lines = [number for number, line in enumerate(text.splitlines(), 1) if re.match(r"\s*\[\[\s*issue\s*\]\]", line)]
-    issues = []
-    for entry, line in zip(content.get("issue", []), lines, strict=True):
-        issues.append(_issue(entry, source, line))
+    if content or not isinstance(entries, list) or len(entries) != len(lines):
+        trouble = f"has {next(iter(content))!r}, which means nothing" if content else "has an `issue` that is no table"
+        raise RegistryError(f"{source} {trouble}: write each entry below a line [[issue]]")
+    issues = [_issue(entry, source, line) for entry, line in zip(entries, lines, strict=True)]
     ids = [issue.id for issue in issues]
     for issue in issues:
         if ids.count(issue.id) > 1:
@@ -116,6 +118,11 @@ def _issue(entry: dict[str, Any], source: str, line: int) -> KnownIssue:
     if lacking or unknown:
         trouble = f"lacks {lacking[0]!r}" if lacking else f"has an unknown key {unknown[0]!r}"
         raise RegistryError(f"{where}: the issue {entry.get('id', '(no id)')!r} {trouble}")
+    for key, value in entry.items():
+        texts = value if key == "checks" else [value]
+        if not (isinstance(texts, list) and texts and all(isinstance(text, str) and text for text in texts)):
+            wanted = "a list of texts" if key == "checks" else "a text"
+            raise RegistryError(f"{where}: {key} must be {wanted}, not {value!r}")
     if entry["severity"] not in SEVERITIES:
         raise RegistryError(f"{where}: severity {entry['severity']!r} is none of {', '.join(SEVERITIES)}")
     issue = KnownIssue(

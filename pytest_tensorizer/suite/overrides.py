@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -20,45 +21,50 @@ OVERRIDABLE = {
 """Fixtures that choose a subject, and the option that does the same."""
 
 
-def visible_to_suite(config: pytest.Config, settings: Settings) -> frozenset[str]:
+def visible(config: pytest.Config) -> frozenset[str]:
     """The names of the fixtures that the root conftest, or a plugin of the user's, overrides for the suite.
 
-    The suite's tests stand directly below the session, so a conftest further down is not theirs. Nobody who wrote
-    one would expect the default to be tested instead.
+    The suite's tests stand directly below the session, so a conftest further down is not theirs.
+    """
+    root = config.rootpath
+    return frozenset(
+        name for name, path in _loaded(config) if path is None or path.parent == root or root not in path.parents
+    )
+
+
+def check(config: pytest.Config, settings: Settings) -> None:
+    """Refuse what would test another subject than the user means.
 
     Raises:
-        pytest.UsageError: a conftest below the root overrides a subject that nothing else chooses, or an option
-            and a fixture both choose one.
+        pytest.UsageError: a conftest that the suite cannot see overrides a subject that nothing else chooses, or an
+            option and a fixture both choose one. Nobody who wrote such a conftest expects the default to be tested.
     """
-    visible: set[str] = set()
-    strays: dict[str, Path] = {}
-    for name, path in [*_loaded(config), *_unloaded(config)]:
-        if path is None or path.parent == config.rootpath or config.rootpath not in path.parents:
-            visible.add(name)
-        else:
-            strays.setdefault(name, path)
-    for name, path in strays.items():
-        if name not in visible and OVERRIDABLE[name] not in settings.explicit:
+    seen = visible(config)
+    strays = [] if config.getoption("noconftest") else [*_loaded(config), *_unloaded(config)]
+    for name, path in strays:
+        if name not in seen and OVERRIDABLE[name] not in settings.explicit and path is not None:
+            root = config.rootpath / "conftest.py"
+            mend = f"start pytest below {root.parent}" if path == root else f"move it to {root}"
             raise pytest.UsageError(
-                f"{path} overrides the fixture {name!r}, which the conformance suite cannot see from there: move it "
-                f"to {config.rootpath / 'conftest.py'}, or name the subject with --tensorizer-{OVERRIDABLE[name]}"
+                f"{path} overrides the fixture {name!r}, which the conformance suite cannot see from there: {mend}, "
+                f"or name the subject with --tensorizer-{OVERRIDABLE[name]}"
             )
-    for name in sorted(visible):
+    for name in sorted(seen):
         if OVERRIDABLE[name] in settings.explicit:
             raise pytest.UsageError(
                 f"--tensorizer-{OVERRIDABLE[name]} is given, and a conftest or plugin overrides the fixture {name!r}, "
                 "which would win: keep one of the two"
             )
-    return frozenset(visible)
 
 
 def _loaded(config: pytest.Config) -> Iterator[tuple[str, Path | None]]:
     """(fixture, conftest) of the conftests that are loaded; the path is None for any other plugin."""
     for plugin in config.pluginmanager.get_plugins():
-        file = getattr(plugin, "__file__", None)
-        if not isinstance(file, str) or getattr(plugin, "__name__", "").startswith("pytest_tensorizer."):
+        if getattr(plugin, "__name__", "") == "pytest_tensorizer.plugin":
             continue
-        for attribute, value in list(vars(plugin).items()):
+        file = getattr(plugin, "__file__", None) or ""
+        for attribute in dir(plugin):
+            value = inspect.getattr_static(plugin, attribute, None)
             # The class is private to pytest, and has been renamed before.
             if "fixture" in type(value).__name__.lower():
                 name = getattr(value, "name", attribute)
@@ -68,7 +74,8 @@ def _loaded(config: pytest.Config) -> Iterator[tuple[str, Path | None]]:
 
 def _unloaded(config: pytest.Config) -> Iterator[tuple[str, Path]]:
     """(fixture, conftest) by reading every conftest below the root: most are not loaded when only the suite runs."""
-    skipped = [*config.getini("norecursedirs"), "node_modules", "__pycache__"]
+    # A repository that collects nothing by itself ("*") still has its conftests.
+    skipped = {*config.getini("norecursedirs"), "node_modules", "__pycache__"} - {"*"}
     for directory, subdirectories, files in os.walk(config.rootpath):
         subdirectories[:] = [
             name
@@ -91,6 +98,8 @@ def _fixtures_in(path: Path) -> Iterator[str]:
     except SyntaxError:
         return  # pytest itself says so when it loads the file
     for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            yield from {alias.asname or alias.name for alias in node.names} & OVERRIDABLE.keys()
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             decorators = " ".join(ast.unparse(decorator) for decorator in node.decorator_list)
             named = next((name for name in OVERRIDABLE if name == node.name or f"name='{name}'" in decorators), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
     from pytest_tensorizer.engines import Engine
     from pytest_tensorizer.formats import Format
     from pytest_tensorizer.prompt_embeds import PromptEmbedsLoader
+
+_FORMAT = ("name", "suffix", "capabilities", "save", "load")
+_ENGINE = ("name", "capabilities", "load")
+_LOADER = ("__call__",)
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -55,8 +61,21 @@ class Subjects:
         return cls(chosen, engine, loader, targets)
 
     def replaced(self, values: dict[str, Any]) -> Subjects:
-        """With the subjects that fixtures of the root conftest give instead: `values` by name of the fixture."""
-        formats = list(values.get("tensorizer_formats", self.formats))
+        """With the subjects that fixtures of the root conftest give instead: `values` by name of the fixture.
+
+        Raises:
+            TargetError: one is not what it should be.
+        """
+        formats = values.get("tensorizer_formats", self.formats)
+        if not isinstance(formats, (list, tuple)) or not formats:
+            raise TargetError(f"the fixture tensorizer_formats gives {formats!r}: return a list of formats")
+        needed = {"tensorizer_formats": _FORMAT, "tensorizer_engine": _ENGINE, "tensorizer_prompt_embeds_loader": _LOADER}
+        for name, value in values.items():
+            for found in value if name == "tensorizer_formats" else [value]:
+                lacking = [part for part in needed[name] if not hasattr(found, part)]
+                if lacking:
+                    raise TargetError(f"the fixture {name} gives {found!r}, which lacks {', '.join(lacking)}")
+        formats = list(formats)
         _distinct(formats)
         return Subjects(
             formats,
@@ -81,8 +100,11 @@ class Subjects:
 
 def loader_name(loader: Any) -> str:
     """`loader.name` where it has one, else the name of the function."""
-    name = getattr(loader, "name", None) or getattr(loader, "__name__", None) or type(loader).__name__
-    return "reference" if name == "load_prompt_embeds" else str(name)
+    from pytest_tensorizer.prompt_embeds import load_prompt_embeds
+
+    if loader is load_prompt_embeds:
+        return "reference"
+    return str(getattr(loader, "name", None) or getattr(loader, "__name__", None) or type(loader).__name__)
 
 
 def _version(found: object) -> str:
@@ -94,6 +116,6 @@ def _distinct(formats: list[Format]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise TargetError(f"two formats are called {name!r}: results could not be told apart. Rename one")
-        if not name or any(part in name for part in " []:@/"):
-            raise TargetError(f"{name!r} is no name for a format: it stands in ids, so no spaces and none of []:@/")
+        if not isinstance(name, str) or not re.fullmatch(r"[\w.+-]+", name, re.ASCII):
+            raise TargetError(f"{name!r} is no name for a format: it stands in ids, so ASCII letters, digits and _.+- only")
 

@@ -180,9 +180,7 @@ def test_sizes_that_are_only_declared_are_refused_before_allocation(tokens: int)
     ],
     ids=str,
 )
-def test_values_that_do_not_fit_are_refused(
-    layout: str, value: float, sent: torch.dtype, wanted: torch.dtype
-) -> None:
+def test_values_that_do_not_fit_are_refused(layout: str, value: float, sent: torch.dtype, wanted: torch.dtype) -> None:
     dense = embeds(SPEC, dtype=sent)
     dense[1, 2] = value
     with pytest.raises(ValueError, match=f"not finite, or overflow {wanted}"):

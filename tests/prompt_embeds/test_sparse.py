@@ -167,7 +167,5 @@ print("refused all")
 
 
 def test_blocks_of_size_zero_are_refused_before_they_are_touched() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _ZERO_BLOCKS], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", _ZERO_BLOCKS], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout.strip()) == (0, "refused all"), done.stderr

@@ -38,9 +38,7 @@ def test_dtype_that_holds_no_embeddings(dtype: torch.dtype) -> None:
         EmbedsSpec(8, dtype)
 
 
-@pytest.mark.parametrize(
-    ("value", "kind"), [(0, ValueError), (-5, ValueError), (1.5, TypeError), (True, TypeError)]
-)
+@pytest.mark.parametrize(("value", "kind"), [(0, ValueError), (-5, ValueError), (1.5, TypeError), (True, TypeError)])
 def test_max_bytes_is_checked(value: object, kind: type[Exception]) -> None:
     with pytest.raises(kind, match="max_bytes="):
         EmbedsSpec(8, torch.float32, max_bytes=value)  # type: ignore[arg-type]

@@ -21,17 +21,21 @@ class Gatherer:
     """
 
     root: str
-    deselected: int = 0
     _results: dict[str, dict[str, Any]] = field(default_factory=dict)
     _expected: set[str] = field(default_factory=set)
+    _deselected: set[str] = field(default_factory=set)
     _finished: set[str] = field(default_factory=set)
 
     def expect(self, nodeids: Iterable[str]) -> None:
-        self._expected |= {nodeid for nodeid in nodeids if nodeid.startswith(f"{self.root}/")}
+        self._expected |= {nodeid for nodeid in nodeids if self._is_mine(nodeid)}
+
+    def deselect(self, nodeids: Iterable[str]) -> None:
+        """Each xdist worker says the same, so the ids are counted, not the calls."""
+        self._deselected |= {nodeid for nodeid in nodeids if self._is_mine(nodeid)}
 
     def add(self, report: pytest.TestReport) -> None:
         result = getattr(report, ATTRIBUTE, None)
-        if result is None and report.failed and report.nodeid.startswith(f"{self.root}/"):
+        if result is None and report.failed and self._is_mine(report.nodeid):
             # A worker that died, or an entry of the registry that matches nothing: no check has judged it.
             name = report.nodeid.removeprefix(f"{self.root}/")
             result = {
@@ -45,8 +49,9 @@ class Gatherer:
         if report.when == "teardown" or report.failed:
             self._finished.add(report.nodeid)
         before = self._results.get(report.nodeid)
-        if before is None or _RANK[result["outcome"]] > _RANK[before["outcome"]]:
-            self._results[report.nodeid] = dict(result)
+        duration = result["duration"] + (before["duration"] if before else 0)
+        worst = result if before is None or _RANK[result["outcome"]] > _RANK[before["outcome"]] else before
+        self._results[report.nodeid] = {**worst, "duration": duration}
 
     def results(self) -> list[dict[str, Any]]:
         return [self._results[nodeid] for nodeid in self._results if nodeid in self._finished]
@@ -54,6 +59,13 @@ class Gatherer:
     def unheard(self) -> list[str]:
         """The ids that were collected, and of which no end has been reported."""
         return sorted(self._expected - self._finished)
+
+    @property
+    def deselected(self) -> int:
+        return len(self._deselected)
+
+    def _is_mine(self, nodeid: str) -> bool:
+        return nodeid.startswith(f"{self.root}/")
 
     def count(self, outcome: str) -> int:
         return sum(result["outcome"] == outcome for result in self.results())

@@ -1,0 +1,1 @@
+"""Deliberately broken subjects, one fault each. The suite must catch every one by the check that is named for it."""
