@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.hookspec
-def pytest_tensorizer_child_environment(item: pytest.Item) -> dict[str, str] | None:  # type: ignore[empty-body]
+def pytest_tensorizer_child_environment(item: pytest.Item) -> dict[str, str] | None:
     """Environment variables for the clean process that is about to run `item`.
 
     Called in the pytest process, so it is here that an expensive server is started, once for all the children:

@@ -93,4 +93,3 @@ def pytest_tensorizer_child_environment(item: pytest.Item) -> dict[str, str]:
     from pytest_tensorizer import shared
 
     return shared.child_environment(item)
-

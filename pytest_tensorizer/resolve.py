@@ -30,7 +30,7 @@ def load_target(target: str, *, what: str, builtin: tuple[str, ...] = ()) -> obj
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is None or not (module_name + ".").startswith(missing + "."):
             # The module is there, and it or what it imports is broken.
-            raise TargetError(f"{what} {target!r}: importing {module_name!r} fails: {_told(error)}") from error
+            raise TargetError(f"{what} {target!r}: importing {module_name!r} fails: {told(error)}") from error
         raise TargetError(
             f"{what} {target!r}: there is no module {missing!r}. Run from the directory that holds it, "
             "or put that on PYTHONPATH"
@@ -54,12 +54,12 @@ def instantiate(found: object) -> object:
         return found()
     except Exception as error:
         raise TargetError(
-            f"{found.__module__}.{found.__qualname__}() fails: {_told(error)}. Name an object, or a class that needs "
+            f"{found.__module__}.{found.__qualname__}() fails: {told(error)}. Name an object, or a class that needs "
             "no arguments"
         ) from error
 
 
-def _told(error: Exception) -> str:
+def told(error: BaseException) -> str:
     """The error in a line, and where it was raised: "KeyError: 'x' (mine.py, line 7)"."""
     if isinstance(error, SyntaxError):
         where = f"{error.filename}, line {error.lineno}"

@@ -19,6 +19,7 @@ import signal
 import struct
 import sys
 import traceback
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 BOOTSTRAP = """\
@@ -33,8 +34,13 @@ main(fd, parent)
 class Job(Protocol):
     """What a clean process does. Pickled by the parent; `run` is called in the child."""
 
-    memory_limit: int | None
-    variables: dict[str, str]
+    @property
+    def memory_limit(self) -> int | None:
+        """In bytes."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """Put into the environment before anything else happens."""
 
     def run(self, channel: Channel) -> None:
         """Do it, and send messages: tuples whose first element says what they are."""

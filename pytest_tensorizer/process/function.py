@@ -50,8 +50,9 @@ class _Call:
                 raise TypeError(f"the result of {name}(), a {kind}, cannot be pickled: {error}") from error
         except (SystemExit, KeyboardInterrupt):
             raise
-        except BaseException as error:  # noqa: BLE001 - whatever the function raises goes to the caller; pytest.fail() too
-            channel.send("raised", _pickled(error), f"{type(error).__name__}: {error}", traceback.format_exc())
+        except BaseException as error:  # noqa: BLE001 - goes to the caller; what pytest.fail() raises is no Exception
+            summary = f"{type(error).__name__}: {error}"
+            channel.send("raised", _pickled(error), summary, traceback.format_exc())
         else:
             channel.send("returned", returned)
 

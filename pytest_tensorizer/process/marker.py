@@ -54,9 +54,7 @@ class Isolation:
 
 def runs_in_clean_process(item: pytest.Item) -> bool:
     """Whether `item` has the marker, this process is not yet the clean one, and nobody wants to debug."""
-    return (
-        item.get_closest_marker(MARKER) is not None and ONLY not in item.config.stash and not _debugs(item.config)
-    )
+    return item.get_closest_marker(MARKER) is not None and ONLY not in item.config.stash and not _debugs(item.config)
 
 
 def isolation_is_off(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
@@ -64,7 +62,7 @@ def isolation_is_off(config: pytest.Config, items: list[pytest.Item]) -> list[st
     marked = sum(item.get_closest_marker(MARKER) is not None for item in items) if _debugs(config) else 0
     if not marked:
         return []
-    return [f"{MARKER}: isolation is off under --pdb and --trace: {marked} marked test(s) run in this process, unlimited"]
+    return [f"{MARKER}: --pdb or --trace turns isolation off, {marked} marked test(s) run in this process"]
 
 
 def _debugs(config: pytest.Config) -> bool:
@@ -77,7 +75,9 @@ def run_in_clean_process(item: pytest.Item) -> None:
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     replay = _Replay(item)
     # What goes wrong before there is a process is an error in this test's setup, and no other's.
-    prepared = pytest.CallInfo.from_call(lambda: _prepare(item), when="setup", reraise=(pytest.exit.Exception, KeyboardInterrupt))
+    prepared = pytest.CallInfo.from_call(
+        lambda: _prepare(item), when="setup", reraise=(pytest.exit.Exception, KeyboardInterrupt)
+    )
     if prepared.excinfo is not None:
         replay.log(item.ihook.pytest_runtest_makereport(item=item, call=prepared))
         replay.close_test()
@@ -177,7 +177,7 @@ class _Replay:
         self._item.ihook.pytest_runtest_logreport(report=report)
 
     def _warn(self, module: str, name: str, text: str, filename: str, lineno: int, nodeid: str, location: Any) -> None:
-        # Only where it is imported here anyway: a module that a test keeps to a clean process may be one that crashes.
+        # Only where it is imported here anyway: what a test imports in a clean process may be there for a reason.
         category = getattr(sys.modules.get(module), name, None)
         try:
             warning = category(text)  # type: ignore[misc]
@@ -198,7 +198,9 @@ class _Replay:
             return
         phase = missing[0] if missing else "teardown"
         limit = f" The limit was {isolation.timeout:g} s." if ending.timed_out else ""
-        text = [f"the clean process {ending.describe()} during {phase}.{limit}", *self._troubles]
+        text = [*self._troubles]
+        if not (ending.clean and text):
+            text.insert(0, f"the clean process {ending.describe()} during {phase}.{limit}")
         if self._teardown is not None and self._teardown.failed:
             text.append(self._teardown.longreprtext)
         # What earlier phases printed stands in their reports.
@@ -228,7 +230,7 @@ class _Replay:
 
 
 def _expect_failure(item: pytest.Item) -> None:
-    """A test marked `xfail` may crash as well as fail; pytest evaluates the mark in a setup that did not happen here."""
+    """A test marked `xfail` may crash as well as fail. Pytest evaluates the mark in setup, which was not here."""
     from _pytest.skipping import evaluate_xfail_marks, xfailed_key
 
     item.stash[xfailed_key] = evaluate_xfail_marks(item)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +22,8 @@ def path_and_names(item: pytest.Item) -> tuple[str, tuple[str, ...]]:
 
     Not its id: of a file outside the rootdir that depends on the arguments, and xdist appends groups to it.
     """
-    inside = [node for node in item.listchain() if not isinstance(node, (pytest.Session, pytest.Directory, pytest.File))]
-    return str(item.path), tuple(node.name for node in inside)
+    outside = (pytest.Session, pytest.Directory, pytest.File)
+    return str(item.path), tuple(node.name for node in item.listchain() if not isinstance(node, outside))
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ class _Reporter:
         """What xdist does in its workers: other plugins know by it that reports are written elsewhere."""
         if not hasattr(config, "workerinput"):
             config.workerinput = {"workerid": "clean", "workercount": 1}  # type: ignore[attr-defined]
-        for option, value in {"dist": "no", "tx": [], "numprocesses": None, "usepdb": False, "no_cov": True}.items():
+        off: dict[str, Any] = {"dist": "no", "tx": [], "numprocesses": None, "usepdb": False, "no_cov": True}
+        for option, value in off.items():
             if hasattr(config.option, option):
                 setattr(config.option, option, value)
         config.pluginmanager.set_blocked("terminalreporter")  # it would print into what the test prints
@@ -129,18 +130,18 @@ class _Reporter:
             )  # fmt: skip
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
         return (yield from self._captured(item, "setup"))
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
         return (yield from self._captured(item, "call"))
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_teardown(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, None, None]:
         return (yield from self._captured(item, "teardown"))
 
-    def _captured(self, item: pytest.Item, when: str) -> Iterator[Any]:
+    def _captured(self, item: pytest.Item, when: str) -> Generator[None, None, None]:
         try:
             return (yield)
         finally:

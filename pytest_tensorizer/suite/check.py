@@ -9,7 +9,11 @@ import pytest
 
 MARKER = "tensorizer_check"
 LEVELS = ("must", "should", "info")
-SUBJECT_FIXTURES = {"format": "tensorizer_format", "engine": "tensorizer_engine", "prompt-embeds": "tensorizer_prompt_embeds_loader"}  # fmt: skip
+SUBJECT_FIXTURES = {
+    "format": "tensorizer_format",
+    "engine": "tensorizer_engine",
+    "prompt-embeds": "tensorizer_prompt_embeds_loader",
+}
 """Kind of subject -> the fixture through which a check of it gets the subject."""
 
 
@@ -19,7 +23,10 @@ def check(id: str, *, subject: str, level: str = "must") -> pytest.MarkDecorator
     `level` is "must" (its failure gates), "should" (gates with --tensorizer-strict) or "info".
     """
     if level not in LEVELS or subject not in SUBJECT_FIXTURES or id.count("/") != 1:
-        raise ValueError(f"check({id!r}, subject={subject!r}, level={level!r}): area/slug, a known kind and level are needed")
+        raise ValueError(
+            f"check({id!r}, subject={subject!r}, level={level!r}): the id is area/slug, the subject one of "
+            f"{', '.join(SUBJECT_FIXTURES)}, and the level one of {', '.join(LEVELS)}"
+        )
     return getattr(pytest.mark, MARKER)(id, subject=subject, level=level)  # type: ignore[no-any-return]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import os
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,8 +13,12 @@ from typing import Any
 
 import pytest
 
+from pytest_tensorizer.resolve import TargetError, told
+
 ROOT = "tensorizer-conformance"
 PACKAGE = "pytest_tensorizer.conformance"
+REGISTRY = "known_issues.toml"
+"""The "file" of the failures that stand for stale entries of the registry."""
 
 
 def modules() -> dict[str, Path]:
@@ -31,6 +37,17 @@ class Selection:
     def is_suite(argument: str) -> bool:
         return argument.partition("::")[0].rstrip("/").split("/")[0] == ROOT
 
+    @classmethod
+    def canonical(cls, argument: str, root: Path, start: Path) -> str:
+        """The id that `argument` means: below the root directory, pytest shows `../tensorizer-conformance/…`."""
+        path, separator, name = argument.partition("::")
+        found = os.path.relpath(start / path, root).replace(os.sep, "/") + separator + name
+        return found if cls.is_suite(found) else argument
+
+    @property
+    def is_whole(self) -> bool:
+        return any(_split(argument) == ("", "") for argument in self.arguments)
+
     def has_file(self, name: str) -> bool:
         return any(file in ("", name) for file, _ in map(_split, self.arguments))
 
@@ -39,10 +56,13 @@ class Selection:
         function = name.partition("[")[0]
         return any(f in ("", file) and n in ("", name, function) for f, n in map(_split, self.arguments))
 
+    def has_id(self, nodeid: str) -> bool:
+        return self.has(*_split(nodeid))
+
     def unmatched(self, nodeids: Iterable[str]) -> list[str]:
         """The arguments that match none of the collected ids."""
-        files = [_split(nodeid) for nodeid in nodeids]
-        return [argument for argument in self.arguments if not any(Selection((argument,)).has(*ids) for ids in files)]
+        ids = list(nodeids)
+        return [argument for argument in self.arguments if not any(map(Selection((argument,)).has_id, ids))]
 
 
 def _split(argument: str) -> tuple[str, str]:
@@ -94,7 +114,17 @@ class SuiteModule(pytest.Module):
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
         for node in super().collect():
             if self._selection.has(self.path.name, node.name):
+                _ignore_ini_fixtures(node)
                 yield node
+
+
+def _ignore_ini_fixtures(item: Any) -> None:
+    """Free a test of the fixtures that `usefixtures` in the ini file wants for every test of the repository.
+
+    They may stand in a conftest that the suite cannot see.
+    """
+    unwanted = {*item.config.getini("usefixtures")} - inspect.signature(item.function).parameters.keys()
+    item.fixturenames[:] = [name for name in item.fixturenames if name not in unwanted]
 
 
 class StaleIssue(pytest.Item):
@@ -106,7 +136,7 @@ class StaleIssue(pytest.Item):
 
     @classmethod
     def of(cls, session: pytest.Session, id: str, message: str) -> StaleIssue:
-        return cls.from_parent(session, name=id, nodeid=f"{ROOT}/known_issues.toml::{id}", message=message)
+        return cls.from_parent(session, name=id, nodeid=f"{ROOT}/{REGISTRY}::{id}", message=message)
 
     def runtest(self) -> None:
         pytest.fail(self._message, pytrace=False)
@@ -116,16 +146,23 @@ class StaleIssue(pytest.Item):
 
 
 def fixture_values(session: pytest.Session, names: list[str]) -> dict[str, Any]:
-    """The values that the fixtures `names` have for the suite, through pytest's own set-up of a test."""
+    """The values that the fixtures `names` have for the suite, through pytest's own set-up of a test.
+
+    Raises:
+        TargetError: one of them fails, or skips.
+    """
     holder: dict[str, Any] = {}
     source = f"def subjects({', '.join(names)}):\n    holder.update(locals())\n"
     namespace: dict[str, Any] = {"holder": holder}
     exec(source, namespace)  # a function with just these arguments; the names are ours
     suite = Suite.of(session, Selection(()))
     item = pytest.Function.from_parent(suite, name="subjects", callobj=namespace["subjects"])
-    item.ihook.pytest_runtest_setup(item=item)
+    _ignore_ini_fixtures(item)
     try:
+        item.ihook.pytest_runtest_setup(item=item)
         item.ihook.pytest_runtest_call(item=item)
+    except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
+        raise TargetError(f"the fixtures {', '.join(names)} that choose the subjects fail: {told(error)}") from error
     finally:
         item.ihook.pytest_runtest_teardown(item=item, nextitem=None)
     return holder

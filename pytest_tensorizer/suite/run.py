@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from pytest_tensorizer import formats
+from pytest_tensorizer import devices, formats, shared
 from pytest_tensorizer.options import Settings
 from pytest_tensorizer.process.pytest_child import ONLY
 from pytest_tensorizer.resolve import TargetError
 from pytest_tensorizer.suite import known_issues, overrides
 from pytest_tensorizer.suite.check import Check
-from pytest_tensorizer.suite.collect import PACKAGE, ROOT, Selection, StaleIssue, Suite, SuiteModule, fixture_values, modules
+from pytest_tensorizer.suite.collect import (
+    PACKAGE,
+    REGISTRY,
+    ROOT,
+    Selection,
+    StaleIssue,
+    Suite,
+    SuiteModule,
+    fixture_values,
+    modules,
+)
 from pytest_tensorizer.suite.judge import Judge
 from pytest_tensorizer.suite.known_issues import KnownIssue, RegistryError
-from pytest_tensorizer.suite.report.gather import Gatherer
+from pytest_tensorizer.suite.report.hooks import USAGE_ERROR, SuiteReport, SuiteWorker
 from pytest_tensorizer.suite.subjects import Subject, Subjects
 
 _CHECK: pytest.StashKey[Check] = pytest.StashKey()
@@ -33,10 +44,15 @@ class SuiteRun:
         self.config = config
         self.settings = Settings.of(config)
         self.selection = self._take_arguments()
-        self._put_start_directory_on_path()
-        self.overridden = overrides.visible_to_suite(config, self.settings)
+        self._extend_path()
+        if not hasattr(config, "workerinput"):
+            self._check_settings()
+            overrides.check(config, self.settings)
+        self.overridden = overrides.visible(config)
         self.issues = self._read_issues()
         self.judge = Judge(self.settings, self.issues)
+        self._subjects: Subjects | None = None
+        self._listed: list[Subject] | None = None
         if _collects(config) or not self._only_builtin():
             self._named = self._resolve()
 
@@ -45,9 +61,11 @@ class SuiteRun:
     def _take_arguments(self) -> Selection:
         """Take the suite's own arguments away from pytest, for which they would be paths that do not exist."""
         config = self.config
-        mine = tuple(argument for argument in config.args if Selection.is_suite(argument))
-        others = [argument for argument in config.args if not Selection.is_suite(argument)]
-        unknown = [a for a in mine if not any(Selection((a,)).has_file(name) for name in modules())]
+        root, start = config.rootpath, config.invocation_params.dir
+        arguments = [Selection.canonical(argument, root, start) for argument in config.args]
+        mine = tuple(argument for argument in arguments if Selection.is_suite(argument))
+        others = [argument for argument in arguments if not Selection.is_suite(argument)]
+        unknown = [a for a in mine if not any(map(Selection((a,)).has_file, [*modules(), REGISTRY]))]
         if unknown:
             raise pytest.UsageError(
                 f"{unknown[0]}: the conformance suite has no such module. It has {', '.join(modules())}"
@@ -60,13 +78,31 @@ class SuiteRun:
         config.args[:] = others if asked else []
         return Selection(mine if mine else (ROOT,))
 
-    def _put_start_directory_on_path(self) -> None:
-        """`package.module:attribute` may stand where pytest was started; last, so that it shadows nothing."""
-        import sys
+    def _extend_path(self) -> None:
+        """`package.module:attribute` may stand where pytest was started, or below the root for the ini file.
 
-        directory = str(self.config.invocation_params.dir)
-        if directory not in sys.path:
-            sys.path.append(directory)
+        They come last, so that they shadow nothing.
+        """
+        for directory in (str(self.config.invocation_params.dir), str(self.config.rootpath)):
+            if directory not in sys.path:
+                sys.path.append(directory)
+
+    def _check_settings(self) -> None:
+        settings = self.settings
+        try:
+            device = devices.choose(settings.device)
+        except ValueError as error:
+            raise pytest.UsageError(f"--tensorizer-device: {error}") from None
+        if "cuda" in settings.require and device == "cpu":
+            raise pytest.UsageError(
+                f"--tensorizer-require=cuda: engines would run on the CPU (--tensorizer-device={settings.device}); "
+                "a card of NVIDIA's and a torch that is built for CUDA are needed"
+            )
+        directory = settings.model_directory(self.config)
+        if directory is not None and not directory.is_dir():
+            raise pytest.UsageError(f"--tensorizer-model: there is no directory {str(directory)!r}")
+        if settings.s3_endpoint:
+            shared.users_service(settings)
 
     def _read_issues(self) -> list[KnownIssue]:
         wanted = self.settings.known_issues
@@ -84,7 +120,7 @@ class SuiteRun:
     def _resolve(self) -> Subjects:
         try:
             return Subjects.resolve(self.settings)
-        except TargetError as error:
+        except (TargetError, TypeError) as error:
             raise pytest.UsageError(str(error)) from None
 
     @cached_property
@@ -94,43 +130,55 @@ class SuiteRun:
     # Collection
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[Any]:
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Generator[None, Any, Any]:
         report = yield
         if isinstance(collector, pytest.Session) and report.passed and self.selection.arguments:
-            self.subjects = self._with_overrides(collector)
-            report.result = [*report.result, Suite.of(collector, self.selection)]
+            self.subjects(collector)  # what is wrong with them is told before a test is collected
+            # Whether an entry of the registry is stale shows only when every check is there.
+            whole = Selection((ROOT,)) if self.selection.has_file(REGISTRY) else self.selection
+            report.result = [*report.result, Suite.of(collector, whole)]
         return report
 
-    def _with_overrides(self, session: pytest.Session) -> Subjects:
-        if not self.overridden:
-            return self._named
-        try:
-            return self._named.replaced(fixture_values(session, sorted(self.overridden)))
-        except TargetError as error:
-            raise pytest.UsageError(str(error)) from None
+    def subjects(self, session: pytest.Session) -> Subjects:
+        """The subjects of this run, those that fixtures give in the place of those that options name."""
+        if self._subjects is None:
+            try:
+                values = fixture_values(session, sorted(self.overridden)) if self.overridden else {}
+                self._subjects = self._named.replaced(values)
+            except TargetError as error:
+                self._refuse(str(error))
+        return self._subjects
+
+    def _refuse(self, message: str) -> NoReturn:
+        """A usage error. That of an xdist worker is raised once more, by the controller: nobody hears workers."""
+        getattr(self.config, "workeroutput", {})[USAGE_ERROR] = message
+        raise pytest.UsageError(message)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        if not hasattr(self, "subjects"):
+        if not self.selection.arguments:
             return
+        known = {subject.id for subject in self._all_subjects(session)}
         for item in items:
-            check = Check.of(item, self.subjects.names())
-            if check is not None:
+            check = Check.of(item, self.subjects(session).names())
+            if check is not None and check.subject in known:
                 item.stash[_CHECK] = check
-        unmatched = self.selection.unmatched(item.nodeid for item in items if Selection.is_suite(item.nodeid))
+        theirs = [item for item in items if not Selection.is_suite(item.nodeid)]
+        mine = [item for item in items if Selection.is_suite(item.nodeid)]
+        if self.selection.has_file(REGISTRY) and ONLY not in session.config.stash:
+            mine += self._stale(session, [item.stash[_CHECK] for item in mine if _CHECK in item.stash])
+            mine = [item for item in mine if self.selection.has_id(item.nodeid)]
+        unmatched = self.selection.unmatched(item.nodeid for item in mine)
         if unmatched:
-            raise pytest.UsageError(f"{unmatched[0]}: the conformance suite has no such test for these subjects")
-        if self.selection.arguments == (ROOT,) and ONLY not in session.config.stash:
-            items += self._stale(session, [item.stash[_CHECK] for item in items if _CHECK in item.stash])
-        if not _is_alone(session.config):
-            items[:] = _spread(items)
+            self._refuse(f"{unmatched[0]}: the conformance suite has no such test for these subjects")
+        items[:] = [*theirs, *(mine if _is_alone(session.config) else _spread(mine))]
 
     def _stale(self, session: pytest.Session, checks: list[Check]) -> list[pytest.Item]:
         found: list[pytest.Item] = []
         for issue in self.issues:
-            if any(issue.concerns(subject) for subject in self.subjects.all()) and not any(map(issue.covers, checks)):
-                message = f"known issue {issue.id} matches no check: remove the entry at {issue.where}, or mend its `checks`"
-                found.append(StaleIssue.of(session, issue.id, message))
+            if any(map(issue.concerns, self._all_subjects(session))) and not any(map(issue.covers, checks)):
+                mend = f"remove the entry at {issue.where}, or mend its `checks`"
+                found.append(StaleIssue.of(session, issue.id, f"known issue {issue.id} matches no check: {mend}"))
         return found
 
     # Results
@@ -141,68 +189,27 @@ class SuiteRun:
             return (yield)
         except Exception as error:
             check = item.stash.get(_CHECK, None)
-            if check is None or self.judge.issue_for(check, self._subject(check)) is None:
+            if check is None or self.judge.issue_for(check, self._subject(item, check)) is None:
                 raise
             # Nobody reads the traceback of an expected failure, and for a file of 5,000 lines it costs 0.2 s.
             raise pytest.fail.Exception(f"{type(error).__name__}: {error}", pytrace=False) from None
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         report = yield
         check = item.stash.get(_CHECK, None)
         if check is not None:
             value = call.excinfo.value if call.excinfo is not None else None
-            self.judge.judge(report, check, self._subject(check), value)
+            self.judge.judge(report, check, self._subject(item, check), value)
         return report
 
-    def _subject(self, check: Check) -> Subject:
-        return next(subject for subject in self._all_subjects if subject.id == check.subject)
+    def _subject(self, item: pytest.Item, check: Check) -> Subject:
+        return next(subject for subject in self._all_subjects(item.session) if subject.id == check.subject)
 
-    @cached_property
-    def _all_subjects(self) -> list[Subject]:
-        return self.subjects.all()
-
-
-class SuiteReport:
-    """The hooks of the process that talks to people: header and summary. Not registered in workers and children."""
-
-    def __init__(self, run: SuiteRun) -> None:
-        self._run = run
-        self._gatherer = Gatherer(ROOT)
-
-    def pytest_report_header(self) -> list[str]:
-        from pytest_tensorizer.suite.report.terminal import header
-
-        return header(self._run.settings, self._run.overridden)
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._gatherer.expect(item.nodeid for item in session.items)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        self._gatherer.expect(ids)
-
-    def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        self._gatherer.deselected += len(items)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._gatherer.add(report)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Iterator[None]:
-        # A session that calls itself green although a check was never heard of again is not.
-        if exitstatus == 0 and self._gatherer.unheard():
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        yield
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int, config: pytest.Config) -> Iterator[None]:
-        yield
-        if config.option.collectonly:
-            return
-        from pytest_tensorizer.suite.report.terminal import write
-
-        write(terminalreporter, self._gatherer, self._run, int(exitstatus))
+    def _all_subjects(self, session: pytest.Session) -> list[Subject]:
+        if self._listed is None:
+            self._listed = self.subjects(session).all()
+        return self._listed
 
 
 class SuiteCollection:
@@ -215,7 +222,8 @@ class SuiteCollection:
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
         if not isinstance(collector, SuiteModule):
             return None
-        return collector.config.pluginmanager.get_plugin("runner").pytest_make_collect_report(collector=collector)
+        runner: Any = collector.config.pluginmanager.get_plugin("runner")
+        return runner.pytest_make_collect_report(collector=collector)
 
 
 def register(config: pytest.Config) -> None:
@@ -226,16 +234,21 @@ def register(config: pytest.Config) -> None:
     config.pluginmanager.register(SuiteCollection(), "tensorizer-suite-collection")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SuiteReport(run), "tensorizer-suite-report")
+    elif hasattr(config, "workeroutput"):
+        config.pluginmanager.register(SuiteWorker(config.workeroutput), "tensorizer-suite-worker")
 
 
 def parametrize_format(metafunc: pytest.Metafunc) -> None:
     """One test for each format under test, whose name is the first part of its id."""
-    run = metafunc.config.stash.get(RUN, None)
+    config, session = metafunc.config, metafunc.definition.session
+    run = config.stash.get(RUN, None)
     if run is not None:
-        names = [format.name for format in run.subjects.formats]
+        found = run.subjects(session).formats
+    elif "tensorizer_formats" in overrides.visible(config):
+        found = fixture_values(session, ["tensorizer_formats"])["tensorizer_formats"]
     else:
-        names = [formats.resolve(target).name for target in Settings.of(metafunc.config).format]
-    metafunc.parametrize("tensorizer_format", names, indirect=True)
+        found = [formats.resolve(target) for target in Settings.of(config).format]
+    metafunc.parametrize("tensorizer_format", [format.name for format in found], indirect=True)
 
 
 def _is_alone(config: pytest.Config) -> bool:
@@ -258,4 +271,3 @@ def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
     step = len(items) / len(fast)
     ranked += [(step * i + 0.5, item) for i, item in enumerate(fast)]
     return [item for _, item in sorted(ranked, key=lambda pair: pair[0])]
-

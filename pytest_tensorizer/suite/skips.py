@@ -7,7 +7,7 @@ from typing import NoReturn
 import pytest
 
 
-class Skip(pytest.skip.Exception):
+class Skip(pytest.skip.Exception):  # type: ignore[name-defined,misc]
     """A skip with its reason in parts. `kind` is "capability" or "requirement", `missing` the name of what is."""
 
     def __init__(self, kind: str, missing: str, reason: str) -> None:
@@ -24,4 +24,3 @@ def not_claimed(subject: str, capability: str, detail: str = "") -> NoReturn:
 def missing(requirement: str, reason: str) -> NoReturn:
     """Skip: this machine lacks something; --tensorizer-require=REQUIREMENT makes it a failure."""
     raise Skip("requirement", requirement, f"{requirement} is missing: {reason}")
-

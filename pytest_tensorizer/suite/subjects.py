@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from pytest_tensorizer.formats import Format
     from pytest_tensorizer.prompt_embeds import PromptEmbedsLoader
 
-_FORMAT = ("name", "suffix", "capabilities", "save", "load")
-_ENGINE = ("name", "capabilities", "load")
-_LOADER = ("__call__",)
+_PARTS = {
+    "tensorizer_formats": ("name", "suffix", "capabilities", "save", "load"),
+    "tensorizer_engine": ("name", "capabilities", "load"),
+    "tensorizer_prompt_embeds_loader": ("__call__",),
+}
+"""Fixture -> what each object that it gives must have."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,9 @@ class Subjects:
         formats = values.get("tensorizer_formats", self.formats)
         if not isinstance(formats, (list, tuple)) or not formats:
             raise TargetError(f"the fixture tensorizer_formats gives {formats!r}: return a list of formats")
-        needed = {"tensorizer_formats": _FORMAT, "tensorizer_engine": _ENGINE, "tensorizer_prompt_embeds_loader": _LOADER}
         for name, value in values.items():
             for found in value if name == "tensorizer_formats" else [value]:
-                lacking = [part for part in needed[name] if not hasattr(found, part)]
+                lacking = [part for part in _PARTS[name] if not hasattr(found, part)]
                 if lacking:
                     raise TargetError(f"the fixture {name} gives {found!r}, which lacks {', '.join(lacking)}")
         formats = list(formats)
@@ -117,5 +119,4 @@ def _distinct(formats: list[Format]) -> None:
         if names.count(name) > 1:
             raise TargetError(f"two formats are called {name!r}: results could not be told apart. Rename one")
         if not isinstance(name, str) or not re.fullmatch(r"[\w.+-]+", name, re.ASCII):
-            raise TargetError(f"{name!r} is no name for a format: it stands in ids, so ASCII letters, digits and _.+- only")
-
+            raise TargetError(f"{name!r} is no name for a format: it stands in ids, so use ASCII letters, digits, _.+-")

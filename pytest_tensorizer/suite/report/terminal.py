@@ -34,11 +34,18 @@ def header(settings: Settings, overridden: frozenset[str]) -> list[str]:
 
     formats = ", ".join(dict.fromkeys(named(target, "tensorizer_formats") for target in settings.format))
     return [
-        f"tensorizer: suite {distribution_version('pytest-tensorizer')} on {devices.choose(settings.device)}, "
-        f"torch {distribution_version('torch')}",
-        f"tensorizer: formats {formats}; engine {named(settings.engine, 'tensorizer_engine')}; "
+        f"tensorizer: {_machine(settings)}",
+        f"tensorizer: formats {formats}",
+        f"tensorizer: engine {named(settings.engine, 'tensorizer_engine')}, "
         f"prompt embeds {named(settings.prompt_embeds, 'tensorizer_prompt_embeds_loader')}",
     ]
+
+
+def _machine(settings: Settings) -> str:
+    return (
+        f"suite {distribution_version('pytest-tensorizer')} on {devices.choose(settings.device)}, "
+        f"torch {distribution_version('torch')}"
+    )
 
 
 def write(reporter: Any, gathered: Gatherer, run: SuiteRun, exitstatus: int) -> None:
@@ -50,20 +57,20 @@ def write(reporter: Any, gathered: Gatherer, run: SuiteRun, exitstatus: int) -> 
 
 
 def lines(gathered: Gatherer, run: SuiteRun, exitstatus: int, width: int) -> Iterable[Line]:
+    """The summary. No line is wider than `width`, but for the commands that are there to be pasted."""
     results = gathered.results()
-    yield (
-        f"suite {distribution_version('pytest-tensorizer')} on {devices.choose(run.settings.device)}, "
-        f"torch {distribution_version('torch')}",
-        "",
-    )
-    yield "", ""
-    yield from _matrix(results, width)
-    yield "", ""
-    yield from _known(results, run, width)
-    yield from _skipped(results, width)
-    yield from _failures(results, run, width)
-    yield "", ""
-    yield from _verdict(gathered, exitstatus)
+    yield _machine(run.settings), ""
+    for block in (
+        _matrix(results, width),
+        _known(results, run, width),
+        _skipped(results, width),
+        _failures(results, run, width),
+        _verdict(gathered, run, exitstatus, width),
+    ):
+        content = list(block)
+        if content:
+            yield "", ""
+        yield from content
 
 
 def _matrix(results: list[dict[str, Any]], width: int) -> Iterable[Line]:
@@ -78,17 +85,20 @@ def _matrix(results: list[dict[str, Any]], width: int) -> Iterable[Line]:
         for area in areas
         for subject in subjects
     }
-    names = {subject: _split_subject(subject[0]) for subject in subjects}
+    room = width - first - 2
+    heads = {
+        subject: (_shortened(subject[0].partition(":")[2], room), _shortened(subject[1], room)) for subject in subjects
+    }
     column = 2 + max(
-        *(len(text) for text, _ in cells.values()), *(len(n) for _, n in names.values()), *(len(v) for _, v in subjects)
+        *(len(text) for text, _ in cells.values()), *(len(text) for head in heads.values() for text in head)
     )
     per_block = max(1, (width - first) // column)
     for start in range(0, len(subjects), per_block):
         block = subjects[start : start + per_block]
         if start:
             yield "", ""
-        yield _row("", [names[subject][1] for subject in block], first, column), "bold"
-        yield _row("", [version for _, version in block], first, column), ""
+        yield _row("", [heads[subject][0] for subject in block], first, column), "bold"
+        yield _row("", [heads[subject][1] for subject in block], first, column), ""
         for area in areas:
             row = [cells[area, subject] for subject in block]
             if any(text != "-" for text, _ in row):
@@ -115,9 +125,8 @@ def _cell(results: list[dict[str, Any]]) -> Line:
     return (str(ran), "green") if ran else ("skipped", "")
 
 
-def _split_subject(subject: str) -> tuple[str, str]:
-    kind, _, name = subject.partition(":")
-    return kind, name
+def _shortened(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: room - 2]}.."
 
 
 def _known(results: list[dict[str, Any]], run: SuiteRun, width: int) -> Iterable[Line]:
@@ -127,13 +136,12 @@ def _known(results: list[dict[str, Any]], run: SuiteRun, width: int) -> Iterable
     )
     if not issues:
         return
-    yield f"Known issues (--tensorizer-known-issues=off shows each as a failure): {len(issues)}", "bold"
+    yield from _wrapped(f"Known issues: {len(issues)} ", "(--tensorizer-known-issues=off: as failures)", width, "bold")
     column = max(len(issue.id) for issue in issues)
     for issue in issues:
         label = f"  {issue.id.ljust(column)}  {issue.severity.ljust(7)}  "
         link = f" ({issue.link})" if issue.link else ""
         yield from _wrapped(label, f"{issue.applies}: {issue.reason}{link} [{counts[issue.id]}x]", width)
-    yield "", ""
 
 
 def _skipped(results: list[dict[str, Any]], width: int) -> Iterable[Line]:
@@ -153,19 +161,22 @@ def _skipped(results: list[dict[str, Any]], width: int) -> Iterable[Line]:
 
 
 def _failures(results: list[dict[str, Any]], run: SuiteRun, width: int) -> Iterable[Line]:
-    for word, outcomes, paint in (("ADVICE", ("advice",), "yellow"), ("FAILS", ("failed", "error"), "red")):
+    blank = False
+    for word, outcomes, paint in (("ADVICE", ("advice",), "yellow"), ("FAILS ", ("failed", "error"), "red")):
         grouped: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for result in results:
             if result["outcome"] in outcomes:
                 grouped.setdefault((result["check"], result["subject"]), []).append(result)
         for (check, subject), cases in grouped.items():
-            yield "", ""
-            case = f"[{cases[0]['case']}]" if cases[0]["case"] else ""
+            if blank:
+                yield "", ""
+            blank = True
+            case = f"  [{cases[0]['case']}]" if cases[0]["case"] else ""
             more = f" and {len(cases) - 1} more" if len(cases) > 1 else ""
-            yield f"{word}  {check}  {_split_subject(subject)[1]}  {case}{more}".rstrip(), paint
-            yield from _wrapped("       ", cases[0]["message"], width)
+            yield from _wrapped(f"{word}  ", f"{check}  {subject.partition(':')[2]}{case}{more}".rstrip(), width, paint)
+            yield from _wrapped(" " * 8, cases[0]["message"], width)
             # One line, not wrapped: it is there to be pasted.
-            yield f"       {rerun(cases[0]['nodeid'], run)}", ""
+            yield f"        {rerun(cases[0]['nodeid'], run)}", ""
 
 
 def rerun(nodeid: str, run: SuiteRun) -> str:
@@ -180,23 +191,31 @@ def rerun(nodeid: str, run: SuiteRun) -> str:
     return " ".join([*map(shlex.quote, arguments), shlex.quote(nodeid)])
 
 
-def _wrapped(label: str, text: str, width: int) -> Iterable[Line]:
-    indent = " " * len(label)
-    for line in textwrap.wrap(text, max(width, len(label) + 20), initial_indent=label, subsequent_indent=indent):
-        yield line, ""
+def _wrapped(label: str, text: str, width: int, paint: str = "") -> Iterable[Line]:
+    """`text` beside `label`, in as many lines as it takes; indented below it where that would leave too little room."""
+    options: dict[str, Any] = {"width": width, "break_on_hyphens": False}  # ids and links have hyphens
+    if len(label) > width // 2:
+        yield label.rstrip()[:width], paint
+        label = " " * 4
+    for line in textwrap.wrap(text, initial_indent=label, subsequent_indent=" " * len(label), **options):
+        yield line, paint
 
 
-def _verdict(gathered: Gatherer, exitstatus: int) -> Iterable[Line]:
+def _verdict(gathered: Gatherer, run: SuiteRun, exitstatus: int, width: int) -> Iterable[Line]:
     counts = {outcome: gathered.count(outcome) for outcome in _OUTCOMES}
-    yield ", ".join(f"{counts[o]} {o}" for o in _OUTCOMES if counts[o] or o == "passed"), ""
+    counted = [f"{counts[outcome]} {outcome}" for outcome in _OUTCOMES if counts[outcome] or outcome == "passed"]
+    part = [] if run.selection.is_whole else ["of the part that was asked for"]
+    yield from _wrapped("", ", ".join([*counted, *part]), width)
     failing = counts["failed"] + counts["error"]
-    unheard = len(gathered.unheard())
+    unheard, deselected = len(gathered.unheard()), gathered.deselected
+    ran = sum(counts.values()) - counts["skipped"]
     if failing:
-        yield f"NOT PASSED: {failing} REQUIRED CHECK{'S' if failing > 1 else ''} FAIL{'' if failing > 1 else 'S'}", "red"
-    elif unheard or gathered.deselected or not counts["passed"] + counts["known"]:
-        parts = [f"{unheard} not run"] if unheard else []
-        parts += [f"{gathered.deselected} deselected"] if gathered.deselected else []
-        yield f"INCOMPLETE: {', '.join(parts) or 'no check ran'}; what ran has passed", "yellow"
+        checks = "CHECK FAILS" if failing == 1 else "CHECKS FAIL"
+        yield f"NOT PASSED: {failing} REQUIRED {checks}", "red"
+    elif unheard or deselected or not ran:
+        parts = [f"{number} {what}" for number, what in ((unheard, "not run"), (deselected, "deselected")) if number]
+        parts += ["what ran has passed" if ran else "no check ran"]
+        yield from _wrapped("", f"INCOMPLETE: {', '.join(parts)}", width, "yellow")
     elif exitstatus:
         yield f"NOT PASSED: pytest ended with exit status {exitstatus}", "red"
     else:
