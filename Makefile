@@ -7,6 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The oldest versions that pyproject.toml admits, laid over the environment: the tests of the plugin run on them too.
 OLDEST := .venv-oldest
+ON_OLDEST := tests/engines tests/process tests/storage tests/suite tests/test_models.py tests/test_plugin.py tests/test_shared.py
 WORKERS ?= 2
 ARGS ?=
 
@@ -25,7 +26,7 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 
 test-oldest: $(OLDEST)/installed
-	PYTHONPATH=$(OLDEST) $(BIN)/python -m pytest -n $(WORKERS) tests/test_plugin.py tests/suite tests/process $(ARGS)
+	PYTHONPATH=$(CURDIR)/$(OLDEST) $(BIN)/python -m pytest -n $(WORKERS) $(ON_OLDEST) $(ARGS)
 
 bench: $(VENV)/installed
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done

@@ -14,13 +14,12 @@ from pytest_tensorizer.engines.transformers import LoadedModule
 from pytest_tensorizer.formats import Format, claims
 from pytest_tensorizer.formats.torch import TorchFormat
 from pytest_tensorizer.identity import assert_identical
-from pytest_tensorizer.models import CONFIGS, Model
+from pytest_tensorizer.models import Model
 from pytest_tensorizer.storage import Storage
 from pytest_tensorizer.suite.check import check
 from pytest_tensorizer.suite.claims import lacking
 from pytest_tensorizer.suite.skips import missing, not_claimed
 
-MODELS = list(CONFIGS)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 GREEDY, SEEDED = Sampling(max_new_tokens=12), Sampling(max_new_tokens=12, temperature=1.0, seed=7)
 
@@ -57,7 +56,6 @@ def _original(model: Model, dtype: torch.dtype, device: str) -> LoadedModule:
 
 @check("outputs/identical", subject="format")
 @pytest.mark.parametrize("dtype", list(DTYPES))
-@pytest.mark.parametrize("tensorizer_model", MODELS, indirect=True)
 def test_identical(
     tensorizer_format: Format,
     tensorizer_model: Model,
@@ -89,7 +87,6 @@ def test_identical(
 
 
 @check("outputs/engine", subject="engine")
-@pytest.mark.parametrize("tensorizer_model", MODELS, indirect=True)
 def test_engine(
     tensorizer_engine: Engine,
     tensorizer_model: Model,
@@ -112,7 +109,6 @@ def test_engine(
 
 
 @check("outputs/prompt-embeds", subject="engine")
-@pytest.mark.parametrize("tensorizer_model", MODELS, indirect=True)
 def test_prompt_embeds(
     tensorizer_engine: Engine,
     tensorizer_model: Model,

@@ -27,6 +27,9 @@ from pytest_tensorizer.fixtures import (
     tensorizer_storage,
 )
 
+# Here, and not when the suite is asked for: by then a conftest may have imported some of it.
+pytest.register_assert_rewrite("pytest_tensorizer.conformance")
+
 __all__ = [
     "_tensorizer_s3_service",
     "tensorizer_bucket",
@@ -75,6 +78,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from pytest_tensorizer.suite import run
 
         run.parametrize_format(metafunc)
+    if "tensorizer_model" in metafunc.fixturenames:
+        from pytest_tensorizer.suite import run
+
+        run.parametrize_model(metafunc)
+
+
+def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
+    if not (config.getoption("usepdb", False) or config.getoption("trace", False)):
+        return []
+    from pytest_tensorizer.process import marker
+
+    return marker.isolation_is_off(config, items)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -80,8 +80,7 @@ def run_isolated(
     ending = run_child(call, outcome.append, timeout=seconds)
     kind = outcome[0][0] if outcome else None
     if kind == "returned" and ending.clean:
-        value: T = pickle.loads(outcome[0][1])
-        return value
+        return _result(outcome[0][1], function)
     if kind == "raised":
         _, data, summary, text = outcome[0]
         raise _unpickled(data, summary) from RemoteTraceback(text)
@@ -89,6 +88,15 @@ def run_isolated(
     output = "".join(f"\n--- {name} ---\n{text}" for name, text in
                      (("stdout", ending.stdout), ("stderr", ending.stderr)) if text)  # fmt: skip
     raise IsolatedError(f"{detail}the clean process of {_name(function)}() {ending.describe()}{output}", ending)
+
+
+def _result(data: bytes, function: Callable[..., T]) -> T:
+    try:
+        value: T = pickle.loads(data)
+    except Exception as error:
+        what = f"the result of {_name(function)}() cannot be read here"
+        raise TypeError(f"{what}: {type(error).__name__}: {error}") from error
+    return value
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -63,9 +63,6 @@ class _Reporter:
     def __init__(self, job: TestJob, channel: Channel) -> None:
         self._job = job
         self._channel = channel
-        # The parent's files, even where the test closes or replaces its standard streams.
-        self._files = {fd: os.dup(fd) for fd in (1, 2)} if job.capture else {}
-        self._read = {1: 0, 2: 0}
         self._items: list[pytest.Item] = []
 
     @pytest.hookimpl(tryfirst=True)
@@ -78,6 +75,9 @@ class _Reporter:
         self._be_a_worker(config)
         config.stash[ONLY] = self._job.nodeid
         config.args[:] = [self._job.argument]
+        if self._job.capture:
+            # Here, so that it stands around pytest's own capture, which pours out what `capsys` has left.
+            config.pluginmanager.register(_Printed())
 
     @staticmethod
     def _be_a_worker(config: pytest.Config) -> None:
@@ -116,6 +116,8 @@ class _Reporter:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        # Told for the sake of the terminal, but it is here that pytest fails a test whose subtests have failed.
+        self._config.hook.pytest_report_teststatus(report=report, config=self._config)
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         if report.nodeid == self._nodeid:
             data["nodeid"] = self._job.nodeid
@@ -129,26 +131,39 @@ class _Reporter:
                 warning_message.lineno, self._job.nodeid, location,
             )  # fmt: skip
 
+
+class _Printed:
+    """The plugin that puts what a phase has printed into its report, as pytest's capture would."""
+
+    def __init__(self) -> None:
+        # The parent's files, even where the test closes or replaces its standard streams.
+        self._files = {fd: os.dup(fd) for fd in (1, 2)}
+        self._read = {1: 0, 2: 0}
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
+        __tracebackhide__ = True
         return (yield from self._captured(item, "setup"))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
+        __tracebackhide__ = True
         return (yield from self._captured(item, "call"))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> Generator[None, None, None]:
+        __tracebackhide__ = True
         return (yield from self._captured(item, "teardown"))
 
     def _captured(self, item: pytest.Item, when: str) -> Generator[None, None, None]:
+        __tracebackhide__ = True
         try:
             return (yield)
         finally:
-            for fd, stream in ((1, "stdout"), (2, "stderr")) if self._files else ():
-                item.add_report_section(when, stream, self._printed(fd))
+            for fd, stream in ((1, "stdout"), (2, "stderr")):
+                item.add_report_section(when, stream, self._news(fd))
 
-    def _printed(self, fd: int) -> str:
+    def _news(self, fd: int) -> str:
         """What has come since the last look into the file that the parent has put behind `fd`."""
         with contextlib.suppress(OSError, ValueError):  # closed by the test
             (sys.stdout if fd == 1 else sys.stderr).flush()

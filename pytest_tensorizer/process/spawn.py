@@ -77,7 +77,8 @@ def run_child(
         deadline = None if timeout is None else started + timeout
         try:
             process = subprocess.Popen(
-                [sys.executable, "-c", BOOTSTRAP],
+                # With the options of this interpreter (-O, -W, -X, …), as multiprocessing does it.
+                [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", BOOTSTRAP],  # type: ignore[attr-defined]
                 stdin=subprocess.PIPE,
                 stdout=stdout,
                 stderr=stderr,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_tensorizer.resolve import TargetError, told
+from pytest_tensorizer.resolve import TargetError
 
 ROOT = "tensorizer-conformance"
 PACKAGE = "pytest_tensorizer.conformance"
@@ -158,11 +158,12 @@ def fixture_values(session: pytest.Session, names: list[str]) -> dict[str, Any]:
     suite = Suite.of(session, Selection(()))
     item = pytest.Function.from_parent(suite, name="subjects", callobj=namespace["subjects"])
     _ignore_ini_fixtures(item)
-    try:
-        item.ihook.pytest_runtest_setup(item=item)
-        item.ihook.pytest_runtest_call(item=item)
-    except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-        raise TargetError(f"the fixtures {', '.join(names)} that choose the subjects fail: {told(error)}") from error
-    finally:
-        item.ihook.pytest_runtest_teardown(item=item, nextitem=None)
+    runner: Any = session.config.pluginmanager.get_plugin("runner")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # With reports, which nobody sees: fixtures such as tmp_path look into them when they are torn down.
+        reports: list[pytest.TestReport] = runner.runtestprotocol(item, log=False, nextitem=None)
+    for report in reports:
+        if not report.passed:
+            raise TargetError(f"the fixtures that choose the subjects, {', '.join(names)}:\n{report.longreprtext}")
     return holder

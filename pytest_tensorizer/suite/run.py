@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_tensorizer import devices, formats, shared
+from pytest_tensorizer.models import CONFIGS, from_directory
 from pytest_tensorizer.options import Settings
 from pytest_tensorizer.process.pytest_child import ONLY
 from pytest_tensorizer.resolve import TargetError
@@ -40,7 +41,6 @@ class SuiteRun:
 
     def __init__(self, config: pytest.Config) -> None:
         """Read the options. Raises pytest.UsageError for one that makes no sense, before any test runs."""
-        pytest.register_assert_rewrite(PACKAGE)
         self.config = config
         self.settings = Settings.of(config)
         self.selection = self._take_arguments()
@@ -99,8 +99,11 @@ class SuiteRun:
                 "a card of NVIDIA's and a torch that is built for CUDA are needed"
             )
         directory = settings.model_directory(self.config)
-        if directory is not None and not directory.is_dir():
-            raise pytest.UsageError(f"--tensorizer-model: there is no directory {str(directory)!r}")
+        if directory is not None:
+            try:
+                from_directory(directory)
+            except ValueError as error:
+                raise pytest.UsageError(f"--tensorizer-model: {error}") from None
         if settings.s3_endpoint:
             shared.users_service(settings)
 
@@ -236,6 +239,18 @@ def register(config: pytest.Config) -> None:
         config.pluginmanager.register(SuiteReport(run), "tensorizer-suite-report")
     elif hasattr(config, "workeroutput"):
         config.pluginmanager.register(SuiteWorker(config.workeroutput), "tensorizer-suite-worker")
+
+
+def parametrize_model(metafunc: pytest.Metafunc) -> None:
+    """A check of the suite that asks for a model runs with each of the tiny ones, or with that of --tensorizer-model.
+
+    What users' own tests do with the fixture is theirs to say.
+    """
+    if not metafunc.module.__name__.startswith(PACKAGE):
+        return
+    directory = Settings.of(metafunc.config).model_directory(metafunc.config)
+    names = list(CONFIGS) if directory is None else [directory.resolve().name]
+    metafunc.parametrize("tensorizer_model", names, indirect=True)
 
 
 def parametrize_format(metafunc: pytest.Metafunc) -> None:

@@ -77,6 +77,8 @@ class Subjects:
                 lacking = [part for part in _PARTS[name] if not hasattr(found, part)]
                 if lacking:
                     raise TargetError(f"the fixture {name} gives {found!r}, which lacks {', '.join(lacking)}")
+                if isinstance(found, type):
+                    raise TargetError(f"the fixture {name} gives {found!r}, which is a class: return an object")
         formats = list(formats)
         _distinct(formats)
         return Subjects(

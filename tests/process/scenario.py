@@ -16,13 +16,14 @@ from typing import Any
 
 # The reports as other plugins see them; only in the process that the user started.
 RECORDER = """
-import json, os
+import json, os, re
 import pytest
 
 def pytest_configure(config):
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(os.environ["RECORD"]))
-    os.environ.setdefault("MAIN_PID", str(os.getpid()))
+    if getattr(config, "workerinput", {}).get("workerid") != "clean":
+        os.environ["MAIN_PID"] = str(os.getpid())
 
 class Recorder:
     def __init__(self, path):
@@ -35,8 +36,8 @@ class Recorder:
     def pytest_runtest_logreport(self, report):
         self.write(
             nodeid=report.nodeid, when=report.when, outcome=report.outcome, xfail=getattr(report, "wasxfail", None),
-            sections=report.sections, text=report.longreprtext, properties=report.user_properties,
-            location=report.location, duration=report.duration,
+            sections=report.sections, text=re.sub(r"^\\[gw.*\\n", "", report.longreprtext),
+            properties=report.user_properties, location=report.location, duration=report.duration,
         )
 
     def pytest_warning_recorded(self, warning_message, when, nodeid, location):
@@ -122,7 +123,11 @@ def without_numbers(text: str) -> str:
 def junit(path: Path) -> list[tuple[Any, ...]]:
     """(class, name, what is inside) of each testcase, without times."""
     return [
-        (case.get("classname"), case.get("name"), [without_numbers(ElementTree.tostring(child, "unicode")) for child in case])
+        (
+            case.get("classname"),
+            case.get("name"),
+            [without_numbers(ElementTree.tostring(child, "unicode")) for child in case],
+        )
         for case in ElementTree.parse(path).iter("testcase")
     ]
 

@@ -1,0 +1,139 @@
+"""The suite's verdict is the same with and without workers, and green only where every check was heard of."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pytest_tensorizer.suite.run import _spread
+
+STORAGE = "tensorizer-conformance/test_storage.py"
+MODULES = "tensorizer-conformance/test_modules.py"
+MINE = "--tensorizer-format=mine:Mine"
+RECORD = """
+import json, pathlib, pytest
+
+def pytest_configure(config):
+    config.heard = {}
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    result = getattr(report, "tensorizer_result", None)
+    if report.when == "call" or report.outcome != "passed":
+        HEARD[report.nodeid] = [report.outcome, result and {k: v for k, v in result.items() if k != "duration"}]
+
+HEARD = {}
+
+def pytest_sessionfinish(session):
+    if not hasattr(session.config, "workerinput"):
+        pathlib.Path(session.config.rootpath, "heard.json").write_text(json.dumps(HEARD))
+"""
+
+
+def test_spreading_slow_checks() -> None:
+    class Item:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def get_closest_marker(self, marker: str) -> bool:
+            return self.name.startswith("slow")
+
+    items: Any = [Item(name) for name in ("slow1", "slow2", "a", "b", "c", "d")]
+    assert [item.name for item in _spread(items)] == ["slow1", "a", "b", "slow2", "c", "d"]
+    assert _spread(items[2:]) == items[2:]
+
+
+def _heard(repository: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((repository.path / "heard.json").read_text())
+    return found
+
+
+def test_workers_change_nothing(repository: Any) -> None:
+    repository.write("conftest.py", RECORD)
+    formats = [f"--tensorizer-format={name}" for name in ("mine:Lossy", "mine:Mute", "safetensors")]
+    arguments = [*formats, STORAGE, MODULES, "-k", "not s3 and not wrong_cred"]
+    alone = repository.run(*arguments)
+    expected = _heard(repository)
+    assert len(expected) == 12 + 36
+    assert alone.outcomes == {"passed": 20, "skipped": 24, "failed": 3, "xfailed": 1, "deselected": 15}, alone.out
+    workers = repository.run_apart(*arguments, "-n", "2")
+    assert workers.status == alone.status == 1
+    assert _heard(repository) == expected
+    # The matrix has its rows in the order in which results come in.
+    assert sorted(workers.summary.splitlines()[1:-1]) == sorted(alone.summary.splitlines()[1:-1])
+
+
+@pytest.mark.parametrize("wrong", ["override", "id"])
+def test_what_only_workers_see_is_told_once(repository: Any, wrong: str) -> None:
+    """The controller of xdist collects nothing, so it cannot know."""
+    if wrong == "override":
+        repository.write(
+            "conftest.py",
+            "import pytest, mine\n@pytest.fixture\ndef tensorizer_formats(): return [mine.Mine(), mine.Mine()]\n",
+        )
+        repository.run_apart(STORAGE, "-n", "2").assert_refused("two formats are called 'mine'")
+    else:
+        run = repository.run_apart(MINE, f"{STORAGE}::test_nope", "-n", "2")
+        run.assert_refused(f"{STORAGE}::test_nope", "no such test")
+
+
+def test_a_worker_that_dies_is_a_failure(repository: Any) -> None:
+    repository.write(
+        "conftest.py",
+        "import os\n"
+        "def pytest_runtest_call(item):\n"
+        "    if item.name == 'test_read[mine-local]' and hasattr(item.config, 'workerinput'): os._exit(9)\n",
+    )
+    named = [f"{STORAGE}::test_{name}[mine-local]" for name in ("write", "read", "missing")]
+    run = repository.run_apart(MINE, *named, "-n", "1")
+    assert run.status == 1
+    assert "FAILS   test_storage.py::test_read[mine-local]" in run.summary
+    assert "worker 'gw0' crashed while running" in " ".join(run.summary.split())
+    assert f"pytest --tensorizer-conformance {MINE} '{named[1]}'" in run.summary
+    assert "1 error, 2 passed" in run.summary
+    assert "NOT PASSED: 1 REQUIRED CHECK FAILS" in run.summary
+
+
+UNHEARD = """
+import pytest
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    return True if "read" in item.name else None
+"""
+
+
+def test_a_check_that_was_collected_and_not_heard_of_is_not_green(repository: Any) -> None:
+    repository.write("conftest.py", UNHEARD)
+    named = [f"{STORAGE}::test_{name}[mine-local]" for name in ("write", "read", "missing")]
+    run = repository.run(MINE, *named)
+    assert run.status == pytest.ExitCode.TESTS_FAILED
+    assert "INCOMPLETE: 1 not run, what ran has passed" in run.summary
+    # To list the checks is not to run them.
+    assert repository.run(MINE, *named, "--co").status == 0
+
+
+def test_stopping_early_is_not_green(repository: Any) -> None:
+    named = [f"{STORAGE}::test_{name}[lossy-local]" for name in ("write", "missing")]
+    run = repository.run("--tensorizer-format=mine:Lossy", *named, "-x")
+    assert run.status == pytest.ExitCode.INTERRUPTED or run.status == pytest.ExitCode.TESTS_FAILED
+    assert "NOT PASSED: 1 REQUIRED CHECK FAILS" in run.summary
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--tensorizer-device=gpu"], ("--tensorizer-device", "'gpu' is no device", "auto, cpu, cuda or cuda:N")),
+        (["--tensorizer-device=cpu", "--tensorizer-require=cuda"], ("--tensorizer-require=cuda", "CPU")),
+        (["--tensorizer-model=nowhere"], ("--tensorizer-model", "no directory", "nowhere")),
+        (["--tensorizer-s3-endpoint=http://127.0.0.1:1"], ("--tensorizer-s3-credentials=ID_VAR:SECRET_VAR",)),
+        (
+            ["--tensorizer-s3-endpoint=http://127.0.0.1:1", "--tensorizer-s3-credentials=NO_SUCH_ID:NO_SUCH_SECRET"],
+            ("'NO_SUCH_ID' is not set",),
+        ),
+    ],
+)
+def test_options_that_make_no_sense(repository: Any, options: list[str], words: tuple[str, ...]) -> None:
+    repository.run(MINE, f"{STORAGE}::test_write", *options).assert_refused(*words)
