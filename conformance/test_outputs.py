@@ -21,7 +21,7 @@ from pytest_tensorizer.suite.claims import lacking
 from pytest_tensorizer.suite.skips import missing, not_claimed
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-GREEDY, SEEDED = Sampling(max_new_tokens=12), Sampling(max_new_tokens=12, temperature=1.0, seed=7)
+GREEDY, SEEDED = Sampling(max_new_tokens=8), Sampling(max_new_tokens=8, temperature=1.0, seed=7)
 
 # A fresh interpreter for each, with room for the libraries that an engine imports.
 pytestmark = pytest.mark.fresh_process(timeout=300, memory_limit="16GiB", method="spawn")

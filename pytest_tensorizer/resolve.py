@@ -84,5 +84,7 @@ def module_version(found: object) -> str:
 
     owner = found if isinstance(found, type) or hasattr(found, "__qualname__") else type(found)
     top = (getattr(owner, "__module__", "") or "").partition(".")[0]
+    if top == __name__.partition(".")[0]:
+        return distribution_version("pytest-tensorizer")  # what comes next reads the files of all distributions
     names = metadata.packages_distributions().get(top, [])
     return distribution_version(names[0]) if names else "unknown"

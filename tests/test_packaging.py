@@ -54,9 +54,9 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel_has_every_package_and_nothing_at_the_top(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     shipped = {name for name in names if ".dist-info/" not in name}
-    sources = {
-        str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "pytest_tensorizer").rglob("*.py")
-    } | {f"pytest_tensorizer/conformance/{path.name}" for path in (REPOSITORY / "conformance").glob("*.py")}
+    sources = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "pytest_tensorizer").rglob("*.py")} | {
+        f"pytest_tensorizer/conformance/{path.name}" for path in (REPOSITORY / "conformance").glob("*.py")
+    }
     assert shipped == sources | {"pytest_tensorizer/py.typed", "pytest_tensorizer/conformance/known_issues.toml"}
 
 

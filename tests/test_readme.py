@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from pytest_tensorizer import formats, plugin
 from pytest_tensorizer.options import OPTIONS

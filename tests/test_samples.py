@@ -10,7 +10,15 @@ from pytest_tensorizer.identity import assert_identical
 
 
 def test_every_dtype_of_torch_is_there() -> None:
-    assert {"bfloat16", "float8_e8m0fnu", "float4_e2m1fn_x2", "complex32", "uint3", "qint8", "bits8"} <= samples.dtypes().keys()
+    assert {
+        "bfloat16",
+        "float8_e8m0fnu",
+        "float4_e2m1fn_x2",
+        "complex32",
+        "uint3",
+        "qint8",
+        "bits8",
+    } <= samples.dtypes().keys()
     assert len(samples.dtypes()) == len({d for d in vars(torch).values() if isinstance(d, torch.dtype)})
     with_contiguous = {dtype for dtype, _, layout in samples.cases() if layout == "contiguous"}
     assert with_contiguous == set(samples.dtypes())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import os
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -63,8 +62,9 @@ def _loaded(config: pytest.Config) -> Iterator[tuple[str, Path | None]]:
         if getattr(plugin, "__name__", "") == "pytest_tensorizer.plugin":
             continue
         file = getattr(plugin, "__file__", None) or ""
-        for attribute in dir(plugin):
-            value = inspect.getattr_static(plugin, attribute, None)
+        holders = (*reversed(type(plugin).__mro__), plugin)
+        attributes = {name: value for holder in holders for name, value in getattr(holder, "__dict__", {}).items()}
+        for attribute, value in attributes.items():
             # The class is private to pytest, and has been renamed before.
             if "fixture" in type(value).__name__.lower():
                 name = getattr(value, "name", attribute)

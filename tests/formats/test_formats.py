@@ -62,7 +62,9 @@ def test_options_reach_the_libraries(tmp_path: Path) -> None:
     tensors = {"keep": torch.ones(3), "skip": torch.ones(3)}
     tensorizer, safetensors = formats.resolve("tensorizer"), formats.resolve("safetensors")
     tensorizer.save(tensors, tmp_path / "t", limit_cpu_concurrency=1)
-    loaded = tensorizer.load(tmp_path / "t", filter_func=lambda name: name == "keep", dtype=torch.float64, num_readers=1)
+    loaded = tensorizer.load(
+        tmp_path / "t", filter_func=lambda name: name == "keep", dtype=torch.float64, num_readers=1
+    )
     assert list(loaded) == ["keep"]
     assert loaded["keep"].dtype is torch.float64
     module = nn.Sequential(nn.Linear(2, 2))

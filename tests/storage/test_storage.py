@@ -69,7 +69,9 @@ def test_secret_is_not_shown(service: S3Service) -> None:
     assert service.secret_key not in repr(service)
 
 
-def test_users_credentials_are_out_of_reach(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: S3Service) -> None:
+def test_users_credentials_are_out_of_reach(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: S3Service
+) -> None:
     import boto3
     from tensorizer import stream_io
 

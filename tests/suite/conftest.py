@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import hypothesis  # noqa: F401 - its own plugin imports it at the end of any session
 import pytest
 
 # pytester forgets what a run in this process has imported. What is heavy, and what keeps state, is imported before.

@@ -37,11 +37,12 @@ class Gatherer:
         result = getattr(report, ATTRIBUTE, None)
         if result is None and report.failed and self._is_mine(report.nodeid):
             # A worker that died, or an entry of the registry that matches nothing: no check has judged it.
+            text = report.longrepr if isinstance(report.longrepr, str) else report.longreprtext
             name = report.nodeid.removeprefix(f"{self.root}/")
             result = {
                 "id": name, "check": name, "area": "suite", "subject": "", "case": "", "level": "must", "version": "",
                 "nodeid": report.nodeid, "target": "", "outcome": "error", "duration": report.duration,
-                "message": next(iter(report.longreprtext.splitlines()), ""),
+                "message": next(iter(text.splitlines()), ""),
             }  # fmt: skip
         if result is None:
             return
@@ -54,7 +55,8 @@ class Gatherer:
         self._results[report.nodeid] = {**worst, "duration": duration}
 
     def results(self) -> list[dict[str, Any]]:
-        return [self._results[nodeid] for nodeid in self._results if nodeid in self._finished]
+        """In the order of their ids: workers report in any."""
+        return [self._results[nodeid] for nodeid in sorted(self._results) if nodeid in self._finished]
 
     def unheard(self) -> list[str]:
         """The ids that were collected, and of which no end has been reported."""

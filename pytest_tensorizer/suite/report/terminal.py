@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_tensorizer import devices
 from pytest_tensorizer.options import OPTIONS, Settings
 from pytest_tensorizer.resolve import distribution_version
+from pytest_tensorizer.suite.check import SUBJECT_FIXTURES
 from pytest_tensorizer.suite.known_issues import SEVERITIES
 from pytest_tensorizer.suite.report.gather import Gatherer
 
@@ -75,39 +76,50 @@ def lines(gathered: Gatherer, run: SuiteRun, exitstatus: int, width: int) -> Ite
 
 def _matrix(results: list[dict[str, Any]], width: int) -> Iterable[Line]:
     """Areas by subjects. Subjects that do not fit beside the others follow in another block."""
-    areas = list(dict.fromkeys(result["area"] for result in results))
-    subjects = list(dict.fromkeys((r["subject"], r["version"]) for r in results if r["subject"]))
+    areas = sorted({result["area"] for result in results})
+    subjects = sorted({(r["subject"], r["version"]) for r in results if r["subject"]}, key=_subject_order)
     if not subjects:
         return
-    first = max([len(area) for area in areas], default=0) + 2
-    cells = {
-        (area, subject): _cell([r for r in results if r["area"] == area and (r["subject"], r["version"]) == subject])
-        for area in areas
-        for subject in subjects
-    }
-    room = width - first - 2
-    heads = {
-        subject: (_shortened(subject[0].partition(":")[2], room), _shortened(subject[1], room)) for subject in subjects
-    }
-    column = 2 + max(
-        *(len(text) for text, _ in cells.values()), *(len(text) for head in heads.values() for text in head)
-    )
-    per_block = max(1, (width - first) // column)
-    for start in range(0, len(subjects), per_block):
-        block = subjects[start : start + per_block]
-        if start:
+    first = max(map(len, areas)) + 2
+    columns: list[list[Line]] = []
+    for subject, version in subjects:
+        mine = [r for r in results if (r["subject"], r["version"]) == (subject, version)]
+        head = [_shortened(text, width - first - 2) for text in (subject.partition(":")[2], version)]
+        cells = [_cell([r for r in mine if r["area"] == area]) for area in areas]
+        columns.append([(head[0], "bold"), (head[1], ""), *cells])
+    for number, block in enumerate(_blocks(columns, width - first)):
+        if number:
             yield "", ""
-        yield _row("", [heads[subject][0] for subject in block], first, column), "bold"
-        yield _row("", [heads[subject][1] for subject in block], first, column), ""
-        for area in areas:
-            row = [cells[area, subject] for subject in block]
+        for label, row in zip(["", "", *areas], zip(*block, strict=True), strict=True):
             if any(text != "-" for text, _ in row):
-                worst = next((paint for wanted in ("red", "yellow") for _, paint in row if paint == wanted), "")
-                yield _row(area, [text for text, _ in row], first, column), worst
+                yield _row(label, row, block, first)
 
 
-def _row(label: str, cells: list[str], first: int, column: int) -> str:
-    return (label.ljust(first) + "".join(cell.ljust(column) for cell in cells)).rstrip()
+def _subject_order(subject: tuple[str, str]) -> tuple[int, bool, str]:
+    """Formats, engine, loader; of the formats tensorizer first, since the others are measured beside it."""
+    kind, _, name = subject[0].partition(":")
+    return list(SUBJECT_FIXTURES).index(kind), name != "tensorizer", name
+
+
+def _blocks(columns: list[list[Line]], width: int) -> Iterable[list[list[Line]]]:
+    """The columns, as many side by side as `width` holds."""
+    block: list[list[Line]] = []
+    for column in columns:
+        if block and sum(map(_column_width, [*block, column])) - 2 > width:
+            yield block
+            block = []
+        block.append(column)
+    yield block
+
+
+def _column_width(column: list[Line]) -> int:
+    return max(len(text) for text, _ in column) + 2
+
+
+def _row(label: str, row: tuple[Line, ...], block: list[list[Line]], first: int) -> Line:
+    cells = "".join(text.ljust(_column_width(column)) for (text, _), column in zip(row, block, strict=True))
+    worst = next((paint for wanted in ("red", "yellow", "bold") for _, paint in row if paint == wanted), "")
+    return (label.ljust(first) + cells).rstrip(), worst
 
 
 def _cell(results: list[dict[str, Any]]) -> Line:
@@ -140,8 +152,9 @@ def _known(results: list[dict[str, Any]], run: SuiteRun, width: int) -> Iterable
     column = max(len(issue.id) for issue in issues)
     for issue in issues:
         label = f"  {issue.id.ljust(column)}  {issue.severity.ljust(7)}  "
-        link = f" ({issue.link})" if issue.link else ""
-        yield from _wrapped(label, f"{issue.applies}: {issue.reason}{link} [{counts[issue.id]}x]", width)
+        yield from _wrapped(label, f"{issue.applies}: {issue.reason} [{counts[issue.id]}x]", width)
+        if issue.link:
+            yield from _wrapped("    ", issue.link, width)  # not beside the reason, where it would be broken in two
 
 
 def _skipped(results: list[dict[str, Any]], width: int) -> Iterable[Line]:
