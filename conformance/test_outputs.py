@@ -55,33 +55,39 @@ def _original(model: Model, dtype: torch.dtype, device: str) -> LoadedModule:
 
 
 @check("outputs/identical", subject="format")
-@pytest.mark.parametrize("dtype", list(DTYPES))
 def test_identical(
     tensorizer_format: Format,
     tensorizer_model: Model,
     tensorizer_engine: Engine,
     tensorizer_storage: Callable[[str], Storage],
     tensorizer_device: str,
-    dtype: str,
 ) -> None:
-    """A checkpoint written by the format and loaded by the engine, from the disk and from S3, is the original.
+    """A checkpoint written by the format and loaded by the engine is the original: in each dtype, from disk and S3.
 
     Its weights are, bit for bit, and so is what it generates: tokens, text and log probabilities, greedily chosen and
     sampled with a seed. The engine loads into a module of other weights.
     """
     if not hasattr(tensorizer_format, "save_module"):
         not_claimed(tensorizer_format.name, "modules")
-    original = _original(tensorizer_model, DTYPES[dtype], tensorizer_device)
-    weights, outputs = _on_cpu(original.weights()), _run(original, tensorizer_engine)
     absent = lacking(tensorizer_format, "s3") if claims(tensorizer_format, "s3") else None
-    module, key = tensorizer_model.module(DTYPES[dtype]), f"weights{tensorizer_format.suffix}"
-    for name in ["local"] if absent else ["local", "s3"]:
-        file = WeightsFile.write(module, tensorizer_format, tensorizer_storage(name), key)
-        checkpoint = Checkpoint(tensorizer_model.directory, file)
-        loaded = tensorizer_engine.load(checkpoint, device=tensorizer_device, dtype=DTYPES[dtype])
-        assert_identical(_on_cpu(loaded.weights()), weights, context=f"{checkpoint}: other weights than the original's")
-        _assert_outputs(_run(loaded, tensorizer_engine), outputs, tensorizer_engine, str(checkpoint))
-        loaded.close()
+    for dtype_name, dtype in DTYPES.items():
+        original = _original(tensorizer_model, dtype, tensorizer_device)
+        weights, outputs = _on_cpu(original.weights()), _run(original, tensorizer_engine)
+        for place in ["local"] if absent else ["local", "s3"]:
+            file = WeightsFile.write(
+                tensorizer_model.module(dtype),
+                tensorizer_format,
+                tensorizer_storage(place),
+                f"{dtype_name}{tensorizer_format.suffix}",
+            )
+            checkpoint = Checkpoint(tensorizer_model.directory, file)
+            context = f"{checkpoint}, {dtype_name}"
+            loaded = tensorizer_engine.load(checkpoint, device=tensorizer_device, dtype=dtype)
+            assert_identical(
+                _on_cpu(loaded.weights()), weights, context=f"{context}: other weights than the original's"
+            )
+            _assert_outputs(_run(loaded, tensorizer_engine), outputs, tensorizer_engine, context)
+            loaded.close()
     if absent is not None:
         missing(absent, f"{tensorizer_format.name} needs it for s3; from the disk all was identical")
 
@@ -93,38 +99,22 @@ def test_engine(
     tensorizer_storage: Callable[[str], Storage],
     tensorizer_device: str,
 ) -> None:
-    """The engine runs on the weights that it reports: what it generates is what these weights generate.
+    """The engine runs on the weights that it reports, and from prompt embeddings as from the tokens they stand for.
 
     It loads a checkpoint written by `torch.save`, so that no other library stands between. An engine that captured a
-    parameter before loading, and goes on using it, reports the right weights and generates with stale ones.
+    parameter before loading, and goes on using it, reports the right weights and generates with stale ones. What it
+    generates from a prompt embedding is what it generates from the token ids whose embedding rows that holds.
     """
+    module = tensorizer_model.module()
+    file = WeightsFile.write(module, TorchFormat(), tensorizer_storage("local"), "weights.pt")
+    checkpoint = Checkpoint(tensorizer_model.directory, file)
+    loaded = tensorizer_engine.load(checkpoint, device=tensorizer_device, dtype=torch.float32)
     original = _original(tensorizer_model, torch.float32, tensorizer_device)
-    file = WeightsFile.write(tensorizer_model.module(), TorchFormat(), tensorizer_storage("local"), "m.pt")
-    loaded = tensorizer_engine.load(
-        Checkpoint(tensorizer_model.directory, file), device=tensorizer_device, dtype=torch.float32
-    )
     assert_identical(_on_cpu(loaded.weights()), _on_cpu(original.weights()), facets={"bits", "dtype", "shape"})
     _assert_outputs(_run(loaded, tensorizer_engine), _run(original, tensorizer_engine), tensorizer_engine, "the engine")
-    loaded.close()
-
-
-@check("outputs/prompt-embeds", subject="engine")
-def test_prompt_embeds(
-    tensorizer_engine: Engine,
-    tensorizer_model: Model,
-    tensorizer_storage: Callable[[str], Storage],
-    tensorizer_device: str,
-) -> None:
-    """Generation from prompt embeddings is generation from the token ids whose embedding rows they are."""
-    if "prompt_embeds" not in tensorizer_engine.capabilities:
-        not_claimed(tensorizer_engine.name, "prompt_embeds")
-    module = tensorizer_model.module()
-    file = WeightsFile.write(module, TorchFormat(), tensorizer_storage("local"), "m.pt")
-    loaded = tensorizer_engine.load(
-        Checkpoint(tensorizer_model.directory, file), device=tensorizer_device, dtype=torch.float32
-    )
-    tokens = [1, 40, 91, 300, 17]
-    rows = module.get_input_embeddings()(torch.tensor(tokens)).detach()  # type: ignore[operator]
-    from_tokens, from_rows = _run(loaded, tensorizer_engine, [tokens]), _run(loaded, tensorizer_engine, [rows])
-    assert_identical(from_rows, from_tokens, context="prompt embeddings against the token ids they stand for")
+    if "prompt_embeds" in tensorizer_engine.capabilities:
+        tokens = [1, 40, 91, 300, 17]
+        rows = module.get_input_embeddings()(torch.tensor(tokens)).detach()  # type: ignore[operator]
+        from_tokens, from_rows = (_run(loaded, tensorizer_engine, [prompt]) for prompt in (tokens, rows))
+        assert_identical(from_rows, from_tokens, context="prompt embeddings against the token ids they stand for")
     loaded.close()

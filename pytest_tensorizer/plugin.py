@@ -93,14 +93,14 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     if item.get_closest_marker("fresh_process") is None:
         return None
     from pytest_tensorizer.process import marker
 
     if not marker.runs_in_clean_process(item):
         return None
-    marker.run_in_clean_process(item)
+    marker.run_in_clean_process(item, nextitem)
     return True
 
 

@@ -106,9 +106,7 @@ class LoadedModule:
 
         if isinstance(prompt, torch.Tensor):
             if prompt.dim() != 2:
-                raise ValueError(
-                    f"a prompt embedding is (tokens, hidden), not of shape {tuple(prompt.shape)}"
-                )
+                raise ValueError(f"a prompt embedding is (tokens, hidden), not of shape {tuple(prompt.shape)}")
             return prompt.to(self._device)[None]
         if isinstance(prompt, str):
             if self._tokenizer is None:

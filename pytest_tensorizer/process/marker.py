@@ -70,13 +70,13 @@ def _debugs(config: pytest.Config) -> bool:
     return bool(config.getoption("usepdb", default=False) or config.getoption("trace", default=False))
 
 
-def run_in_clean_process(item: pytest.Item) -> None:
+def run_in_clean_process(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """The `pytest_runtest_protocol` of an isolated test: run it elsewhere and replay its reports here."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     replay = _Replay(item)
     # What goes wrong before there is a process is an error in this test's setup, and no other's.
     prepared = pytest.CallInfo.from_call(
-        lambda: _prepare(item), when="setup", reraise=(pytest.exit.Exception, KeyboardInterrupt)
+        lambda: _prepare(item, nextitem), when="setup", reraise=(pytest.exit.Exception, KeyboardInterrupt)
     )
     if prepared.excinfo is not None:
         replay.log(item.ihook.pytest_runtest_makereport(item=item, call=prepared))
@@ -88,7 +88,11 @@ def run_in_clean_process(item: pytest.Item) -> None:
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
-def _prepare(item: pytest.Item) -> tuple[Isolation, TestJob]:
+def _prepare(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Isolation, TestJob]:
+    # This test sets up nothing here, so nobody else will tear down what the tests before it have left for those of
+    # their module: pytest would find it when it sets up the next one, and refuse.
+    runner: Any = item.config.pluginmanager.get_plugin("runner")
+    runner.pytest_runtest_teardown(item=item, nextitem=nextitem)
     if not sys.platform.startswith("linux"):
         pytest.fail(f"@pytest.mark.{MARKER} needs Linux, and this is {sys.platform}", pytrace=False)
     try:

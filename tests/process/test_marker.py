@@ -384,3 +384,37 @@ def test_last_words(hostile: Run) -> None:
 def test_warning_that_is_unknown_here(hostile: Run) -> None:
     (warning,) = [record for record in hostile.records if record.get("warning", "").startswith("only_there")]
     assert (warning["warning"], warning["category"]) == ("only_there.Odd: odd", "UserWarning")
+
+
+def test_tests_in_this_process_and_elsewhere_mix(tmp_path: Path) -> None:
+    """What a test in this process has set up for its module is torn down in time, whoever comes after it."""
+    first = """
+        import pytest
+
+        @pytest.fixture(scope="module")
+        def resource():
+            print("set up")
+            yield
+            raise RuntimeError("teardown of the module, told once")
+
+        def test_here(resource): ...
+
+        @pytest.mark.fresh_process
+        def test_elsewhere(): ...
+
+        def test_here_again(resource): ...
+
+        @pytest.mark.fresh_process
+        def test_last_elsewhere(): ...
+    """
+    second = """
+        def test_other_module(): ...
+    """
+    run = run_pytest(write(tmp_path, test_first=first, test_second=second))
+    outcomes = {(r["nodeid"].rpartition("::")[2], r["when"]): r["outcome"] for r in run.records if "when" in r}
+    calls = {name: outcome for (name, when), outcome in outcomes.items() if when == "call"}
+    assert calls == dict.fromkeys(["test_here", "test_elsewhere", "test_here_again", "test_other_module"], "passed")
+    assert outcomes["test_last_elsewhere", "setup"] == "failed"
+    failures = [r for r in run.records if r.get("outcome") == "failed"]
+    assert len(failures) == 1
+    assert "teardown of the module, told once" in failures[0]["text"]
