@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ class WeightsFile:
         `options` go to the format. Errors are those of the format and the storage.
         """
         file = cls(format, storage, key)
-        with file._target() as target:
+        with file._location(writing=True) as target:
             if isinstance(content, Mapping):
                 format.save(content, target, **options)
             else:
@@ -63,28 +63,23 @@ class WeightsFile:
         """The bytes as the storage has them."""
         return self.storage.read(self.key)
 
-    @contextmanager
-    def opened(self) -> Iterator[str]:
+    def opened(self) -> AbstractContextManager[str]:
         """The location to hand to the format: a path, or an `s3://` URI while its credentials are in reach."""
-        if self._direct:
-            with self.storage.access():
-                yield self.uri
-            return
-        with tempfile.TemporaryDirectory(prefix="pytest-tensorizer-") as directory:
-            path = Path(directory, Path(self.key).name)
-            self.storage.get(self.key, path)
-            yield str(path)
+        return self._location(writing=False)
 
     @contextmanager
-    def _target(self) -> Iterator[str]:
+    def _location(self, *, writing: bool) -> Iterator[str]:
         if self._direct:
             with self.storage.access():
                 yield self.uri
             return
         with tempfile.TemporaryDirectory(prefix="pytest-tensorizer-") as directory:
             path = Path(directory, Path(self.key).name)
+            if not writing:
+                self.storage.get(self.key, path)
             yield str(path)
-            self.storage.put(self.key, path)
+            if writing:
+                self.storage.put(self.key, path)
 
     @property
     def _direct(self) -> bool:

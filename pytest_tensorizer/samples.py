@@ -32,9 +32,7 @@ def exists(dtype: str, shape: str, layout: str) -> bool:
     dims = len(SHAPES[shape])
     if layout == "transposed" and dims < 2:
         return False
-    if layout == "strided" and (dims < 1 or shape == "empty"):
-        return False
-    if layout == "expanded" and dims < 1:
+    if layout in ("strided", "expanded") and dims < 1:
         return False
     # A slice of packed elements points past the end of its storage: torch takes the offset for one in bytes.
     if layout == "offset" and dtype in _PACKED:
