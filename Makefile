@@ -11,6 +11,9 @@ ON_OLDEST := tests/engines tests/process tests/storage tests/suite tests/test_mo
 WORKERS ?= 2
 ARGS ?=
 
+# Keep bytecode, whatever the environment says: each clean process would else compile the same sources anew.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: conformance test lint test-oldest bench lock clean
 
 conformance: $(VENV)/installed

@@ -91,8 +91,7 @@ def main(fd: int, parent: int) -> None:
 
 
 def imports_are_over() -> None:
-    """Turn the garbage collector on, without the objects that are there to stay."""
-    gc.freeze()
+    """Turn the garbage collector on. (Not `gc.freeze()`: what is frozen is hidden from `gc.get_referrers`.)"""
     gc.enable()
 
 

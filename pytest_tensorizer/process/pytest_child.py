@@ -52,7 +52,7 @@ class TestJob:
         # would keep it in a file that dies with the process.
         mine = [f"--basetemp={self.basetemp}", "--capture=no"]
         end = self.args.index("--") if "--" in self.args else len(self.args)
-        code = pytest.main([*self.args[:end], *mine, *self.args[end:]], plugins=[_Reporter(self, channel)])
+        code = pytest.main([*self.args[:end], *mine, *self.args[end:]], plugins=[_Reporter(self, channel), _Silent()])
         if code == pytest.ExitCode.USAGE_ERROR:
             channel.send("usage error", "pytest could not find or collect this test; its message stands on stderr")
 
@@ -88,7 +88,6 @@ class _Reporter:
         for option, value in off.items():
             if hasattr(config.option, option):
                 setattr(config.option, option, value)
-        config.pluginmanager.set_blocked("terminalreporter")  # it would print into what the test prints
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -171,3 +170,13 @@ class _Printed:
         data = os.pread(file, os.fstat(file).st_size - self._read[fd], self._read[fd])
         self._read[fd] += len(data)
         return data.decode(errors="replace")
+
+
+class _Silent:
+    """Gives the terminal reporter, without which older versions of pytest explain no assertion, nowhere to write."""
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.pluginmanager.unregister(name="terminalreporter")
+        nowhere = open(os.devnull, "w")  # noqa: SIM115 - as long as the process
+        config.pluginmanager.register(pytest.TerminalReporter(config, nowhere), "terminalreporter")

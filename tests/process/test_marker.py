@@ -9,6 +9,8 @@ import pytest
 
 from tests.process.scenario import Run, junit, run_pytest, still_running, write
 
+needs_subtests = pytest.mark.skipif(not hasattr(pytest, "Subtests"), reason="pytest has subtests since 9.0")
+
 HOSTILE = """
     import atexit, ctypes, faulthandler, os, signal, subprocess, sys, threading, time, warnings
     import pytest
@@ -344,6 +346,7 @@ def test_timeout_has_stacks_and_leaves_nothing(directory: Path, hostile: Run) ->
     assert still_running(pids) == []
 
 
+@needs_subtests
 def test_timeout_comes_though_messages_keep_coming(hostile: Run) -> None:
     assert "did not end in time" in hostile.failure("test_never_stops_talking")
 
@@ -358,6 +361,7 @@ def test_expected_crash(hostile: Run) -> None:
     assert hostile.reports("test_expected_crash")[1]["xfail"] == "it crashes"
 
 
+@needs_subtests
 def test_subtest_is_no_call(hostile: Run) -> None:
     assert "ended with exit status 0" in hostile.failure("test_subtest_then_crash")
     assert "during call" in hostile.failure("test_subtest_then_crash")
