@@ -33,7 +33,10 @@ def _path(directory: Path, format: Format) -> Path:
 
 
 def _several(format: Format) -> dict[str, torch.Tensor]:
-    """A state dict of many sizes and of all dtypes that the format claims, the larger tensors last."""
+    """A state dict of all dtypes that the format claims, and of whatever else a format could confuse.
+
+    Names that differ in case alone, tensors alike in all but their values, square ones, and ones beyond 64 KiB.
+    """
     tensors = {
         f"layers.{dtype}.weight": samples.make(dtype, "2d", "contiguous")
         for dtype in samples.dtypes()
@@ -42,6 +45,10 @@ def _several(format: Format) -> dict[str, torch.Tensor]:
     for number in range(20):
         generator = torch.Generator().manual_seed(number)
         tensors[f"blocks.{number}.weight"] = torch.randn(number + 1, 257, generator=generator)
+    generator = torch.Generator().manual_seed(99)
+    for name in ("Blocks.0.Weight", "square.a", "square.b"):
+        tensors[name] = torch.randn(48, 48, generator=generator)
+    tensors["large"] = torch.randn(300, 257, generator=generator)
     return tensors
 
 
@@ -118,9 +125,10 @@ def test_reading(tensorizer_format: Format, tmp_path: Path, way: str) -> None:
 
 @check("roundtrip/replaced", subject="format")
 def test_replaced(tensorizer_format: Format, tmp_path: Path) -> None:
-    """Saving to a file that exists leaves nothing of the larger one that was there."""
+    """Saving to a file that exists leaves nothing of what was there, on the disk or in somebody's cache."""
     path = _path(tmp_path, tensorizer_format)
     tensorizer_format.save(_several(tensorizer_format), path)
+    assert_identical(tensorizer_format.load(path), _several(tensorizer_format))
     tensors = {"only": torch.arange(5, dtype=torch.float32)}
     tensorizer_format.save(tensors, path)
     assert_identical(tensorizer_format.load(path), tensors)

@@ -16,7 +16,7 @@ def choose(wanted: str) -> str:
         ValueError: it is none of these.
     """
     if wanted == "auto":
-        return "cuda:0" if _nvidia_cards() and _torch_is_built_for_cuda() else "cpu"
+        return "cuda:0" if _nvidia_cards() and torch_is_built_for_cuda() else "cpu"
     if wanted == "cuda":
         return "cuda:0"
     if wanted == "cpu" or re.fullmatch(r"cuda:\d+", wanted):
@@ -32,7 +32,7 @@ def _nvidia_cards() -> bool:
     return any(re.fullmatch(r"nvidia\d+", path.name) for path in Path("/dev").glob("nvidia*"))
 
 
-def _torch_is_built_for_cuda() -> bool:
+def torch_is_built_for_cuda() -> bool:
     try:
         if metadata.version("torch").endswith("+cpu"):
             return False

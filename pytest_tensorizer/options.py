@@ -52,7 +52,7 @@ OPTIONS = (
     Option("strict", "bool", False, "", "checks of level `should` gate too"),
     Option(
         "known-issues", "path", "", "FILE|off",
-        "known issues in addition to the shipped ones, or `off`: show each one as the failure that it is",
+        "known issues in addition to the shipped ones, or `off`: expect none",
     ),
     Option(
         "require", "args", (), "NAME",

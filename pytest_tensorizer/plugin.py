@@ -70,6 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_tensorizer.suite import run
 
         run.register(config)
+    elif any(argument.startswith("tensorizer-conformance/") for argument in config.args):
+        raise pytest.UsageError("ids of the conformance suite are known with --tensorizer-conformance only: add it")
 
 
 @pytest.hookimpl(tryfirst=True)

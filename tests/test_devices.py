@@ -32,7 +32,7 @@ def test_what_is_no_device(wanted: str) -> None:
 )
 def test_auto(card: bool, built: bool, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "_nvidia_cards", lambda: card)
-    monkeypatch.setattr(devices, "_torch_is_built_for_cuda", lambda: built)
+    monkeypatch.setattr(devices, "torch_is_built_for_cuda", lambda: built)
     assert devices.choose("auto") == expected
 
 
@@ -82,7 +82,7 @@ def test_what_torch_is_built_for(
     monkeypatch.setattr(devices, "find_spec", lambda name: SimpleNamespace(origin=origin))
     if content is not None:
         (tmp_path / "version.py").write_text(content)
-    assert devices._torch_is_built_for_cuda() is expected
+    assert devices.torch_is_built_for_cuda() is expected
 
 
 def test_torch_is_not_imported() -> None:

@@ -13,6 +13,11 @@ REPOSITORY = Path(__file__).parents[1]
 
 CAUGHT = [
     ("--tensorizer-format=tests.faulty.formats:DropsLastTensor", "test_roundtrip.py::test_collection", "is missing"),
+    ("--tensorizer-format=tests.faulty.formats:TransposesSquares", "test_roundtrip.py::test_collection", "'square.a'"),
+    ("--tensorizer-format=tests.faulty.formats:ExchangesAlike", "test_roundtrip.py::test_collection", "differs in"),
+    ("--tensorizer-format=tests.faulty.formats:LowersNames", "test_roundtrip.py::test_collection", "'Blocks.0.Weight'"),
+    ("--tensorizer-format=tests.faulty.formats:LosesTails", "test_roundtrip.py::test_collection", "'large' differs"),
+    ("--tensorizer-format=tests.faulty.formats:CachesByPath", "test_roundtrip.py::test_replaced", "is missing"),
     ("--tensorizer-format=tests.faulty.formats:Downcasts", "test_roundtrip.py::test_bits", "differs in"),
     ("--tensorizer-format=tests.faulty.formats:Unties", "test_modules.py::test_ties", "memory"),
     ("--tensorizer-format=tests.faulty.formats:Replaces", "test_modules.py::test_aliases", "differs in"),
@@ -49,7 +54,7 @@ def test_nothing_is_found_in_a_healthy_format() -> None:
     modules = [f"tensorizer-conformance/test_{area}.py" for area in ("roundtrip", "modules", "storage")]
     status, output = _run("--tensorizer-format=tests.faulty.formats:Healthy", *modules)
     assert status == 0, output
-    assert "PASSED: EVERY REQUIRED CHECK PASSES\n" in output
+    assert "PASSED: EVERY REQUIRED CHECK PASSES, OF THE PART THAT WAS ASKED FOR\n" in output
 
 
 def test_a_fault_in_a_format_changes_what_an_engine_generates() -> None:

@@ -93,6 +93,11 @@ class SuiteRun:
             device = devices.choose(settings.device)
         except ValueError as error:
             raise pytest.UsageError(f"--tensorizer-device: {error}") from None
+        if device != "cpu" and not devices.torch_is_built_for_cuda():
+            raise pytest.UsageError(
+                f"--tensorizer-device={settings.device}: the installed torch is not built for CUDA. Install one that "
+                "is, or use --tensorizer-device=cpu"
+            )
         if "cuda" in settings.require and device == "cpu":
             raise pytest.UsageError(
                 f"--tensorizer-require=cuda: engines would run on the CPU (--tensorizer-device={settings.device}); "
@@ -106,6 +111,8 @@ class SuiteRun:
                 raise pytest.UsageError(f"--tensorizer-model: {error}") from None
         if settings.s3_endpoint:
             shared.users_service(settings)
+        elif settings.s3_credentials:
+            raise pytest.UsageError("--tensorizer-s3-credentials says nothing without --tensorizer-s3-endpoint=URL")
 
     def _read_issues(self) -> list[KnownIssue]:
         wanted = self.settings.known_issues
@@ -150,7 +157,16 @@ class SuiteRun:
                 self._subjects = self._named.replaced(values)
             except TargetError as error:
                 self._refuse(str(error))
+            self._check_required(self._subjects)
         return self._subjects
+
+    def _check_required(self, subjects: Subjects) -> None:
+        """Refuse a name that nothing needs: misspelt, it would let the gate go quiet that it is there to keep."""
+        builtin = [formats.resolve(name) for name in formats.BUILTIN]
+        needed = {"cuda"}.union(*(getattr(f, "requirements", {}).values() for f in [*builtin, *subjects.formats]))
+        for name in self.settings.require:
+            if name not in needed:
+                self._refuse(f"--tensorizer-require={name}: no subject needs that, only {', '.join(sorted(needed))}")
 
     def _refuse(self, message: str) -> NoReturn:
         """A usage error. That of an xdist worker is raised once more, by the controller: nobody hears workers."""

@@ -10,6 +10,10 @@ import pytest
 class Skip(pytest.skip.Exception):  # type: ignore[name-defined,misc]
     """A skip with its reason in parts. `kind` is "capability" or "requirement", `missing` the name of what is."""
 
+    # As pytest's own class calls itself, so that a report shows the reason and not where this class stands.
+    __module__ = "builtins"
+    __qualname__ = "Skipped"
+
     def __init__(self, kind: str, missing: str, reason: str) -> None:
         super().__init__(reason)
         self.kind = kind

@@ -148,7 +148,7 @@ def _known(results: list[dict[str, Any]], run: SuiteRun, width: int) -> Iterable
     )
     if not issues:
         return
-    yield from _wrapped(f"Known issues: {len(issues)} ", "(--tensorizer-known-issues=off: as failures)", width, "bold")
+    yield from _wrapped(f"Known issues: {len(issues)} ", "(--tensorizer-known-issues=off expects none)", width, "bold")
     column = max(len(issue.id) for issue in issues)
     for issue in issues:
         label = f"  {issue.id.ljust(column)}  {issue.severity.ljust(7)}  "
@@ -164,7 +164,9 @@ def _skipped(results: list[dict[str, Any]], width: int) -> Iterable[Line]:
     parts = []
     unclaimed = sum(result.get("skip") == "capability" for result in skipped)
     if unclaimed:
-        parts.append(f"{unclaimed} not claimed by the subject")
+        names = Counter(result["missing"] for result in skipped if result.get("skip") == "capability").most_common()
+        some = ", ".join(name for name, _ in names[:3]) + (", ..." if len(names) > 3 else "")
+        parts.append(f"{unclaimed} not claimed by the subject ({some})")
     for name, count in Counter(r["missing"] for r in skipped if r.get("skip") == "requirement").items():
         parts.append(f"{count} for want of {name} (--tensorizer-require={name} makes them fail)")
     others = sum(result.get("skip") == "other" for result in skipped)
@@ -189,16 +191,19 @@ def _failures(results: list[dict[str, Any]], run: SuiteRun, width: int) -> Itera
             yield from _wrapped(f"{word}  ", f"{check}  {subject.partition(':')[2]}{case}{more}".rstrip(), width, paint)
             yield from _wrapped(" " * 8, cases[0]["message"], width)
             # One line, not wrapped: it is there to be pasted.
-            yield f"        {rerun(cases[0]['nodeid'], run)}", ""
+            yield f"        {rerun(cases[0], run)}", ""
 
 
-def rerun(nodeid: str, run: SuiteRun) -> str:
+def rerun(result: dict[str, Any], run: SuiteRun) -> str:
     """The command that runs one check again, with the subjects that it was run with."""
+    nodeid = result["nodeid"]
     arguments = ["pytest", "--tensorizer-conformance"]
     for option in OPTIONS:
         value = getattr(run.settings, option.name.replace("-", "_"))
         if option.name not in run.settings.explicit or option.name == "conformance":
             continue
+        if option.name == "format" and result["target"] in value:
+            value = [result["target"]]  # the others would only be imported
         for one in value if option.kind == "args" else [value]:
             arguments.append(option.flag if option.kind == "bool" else f"{option.flag}={one}")
     return " ".join([*map(shlex.quote, arguments), shlex.quote(nodeid)])
@@ -217,8 +222,7 @@ def _wrapped(label: str, text: str, width: int, paint: str = "") -> Iterable[Lin
 def _verdict(gathered: Gatherer, run: SuiteRun, exitstatus: int, width: int) -> Iterable[Line]:
     counts = {outcome: gathered.count(outcome) for outcome in _OUTCOMES}
     counted = [f"{counts[outcome]} {outcome}" for outcome in _OUTCOMES if counts[outcome] or outcome == "passed"]
-    part = [] if run.selection.is_whole else ["of the part that was asked for"]
-    yield from _wrapped("", ", ".join([*counted, *part]), width)
+    yield from _wrapped("", ", ".join(counted), width)
     failing = counts["failed"] + counts["error"]
     unheard, deselected = len(gathered.unheard()), gathered.deselected
     ran = sum(counts.values()) - counts["skipped"]
@@ -232,4 +236,6 @@ def _verdict(gathered: Gatherer, run: SuiteRun, exitstatus: int, width: int) -> 
     elif exitstatus:
         yield f"NOT PASSED: pytest ended with exit status {exitstatus}", "red"
     else:
-        yield "PASSED: EVERY REQUIRED CHECK PASSES" + (" OR IS A KNOWN ISSUE" if counts["known"] else ""), "green"
+        known = " OR IS A KNOWN ISSUE" if counts["known"] else ""
+        part = "" if run.selection.is_whole else ", OF THE PART THAT WAS ASKED FOR"
+        yield f"PASSED: EVERY REQUIRED CHECK PASSES{known}{part}", "green"
