@@ -1,18 +1,19 @@
-"""The options of the command line, each with an ini twin of the same name, and what they were set to."""
+"""The options of the command line, each with an ini twin of the same name, and what they were set to.
+
+Named tuples, not dataclasses: every run of pytest imports this, and making a dataclass takes a millisecond.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 GROUP = "tensorizer conformance"
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """`--tensorizer-NAME` and `tensorizer_NAME`. `kind` is an ini type ("bool", "string", "args": a list), or "path".
 
     A path on the command line is seen from where pytest was started, and one in an ini file from there.
@@ -80,8 +81,7 @@ def add(parser: pytest.Parser) -> None:
         parser.addini(option.ini, f"ini twin of {option.flag}", type=kind, default=option.default)
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """The options as they stand: the command line where it says something, else the ini file, else the default."""
 
     conformance: bool

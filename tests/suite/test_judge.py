@@ -28,7 +28,7 @@ def _judge(
 ) -> tuple[pytest.TestReport, dict[str, Any]]:
     longrepr: Any = "\nAssertionError: the last is missing\nmore" if outcome == "failed" else None
     report = pytest.TestReport("root/test_x.py::test_y", ("", 1, ""), {}, outcome, longrepr, when, duration=0.5)
-    judge = Judge(replace(SETTINGS, strict=strict), list(issues))
+    judge = Judge(SETTINGS._replace(strict=strict), list(issues))
     assert judge.judge(report, replace(CHECK, level=level), SUBJECT, value) is report
     return report, getattr(report, ATTRIBUTE)
 
