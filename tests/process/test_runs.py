@@ -258,6 +258,8 @@ def test_nothing_outlives_the_parent(tmp_path: Path, number: signal.Signals, arg
         stderr=subprocess.STDOUT,
         start_new_session=True,
         text=True,
+        # A shell starts what it puts into the background deaf to Ctrl-C, and its children with it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     pids: list[int] = []
     try:
