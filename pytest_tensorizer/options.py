@@ -16,6 +16,8 @@ GROUP = "tensorizer conformance"
 class Option(NamedTuple):
     """`--tensorizer-NAME` and `tensorizer_NAME`. `kind` is an ini type ("bool", "string", "args": a list), or "path".
 
+    What has to do with no subject does without the prefix.
+
     A path on the command line is seen from where pytest was started, and one in an ini file from there.
     """
 
@@ -24,14 +26,15 @@ class Option(NamedTuple):
     default: Any
     metavar: str
     help: str
+    prefix: str = "tensorizer-"
 
     @property
     def flag(self) -> str:
-        return f"--tensorizer-{self.name}"
+        return f"--{self.prefix}{self.name}"
 
     @property
     def ini(self) -> str:
-        return f"tensorizer_{self.name.replace('-', '_')}"
+        return f"{self.prefix}{self.name}".replace("-", "_")
 
 
 OPTIONS = (
@@ -64,6 +67,11 @@ OPTIONS = (
         "s3-credentials", "string", "", "ID_VAR:SECRET_VAR",
         "the environment variables that hold access key and secret of --tensorizer-s3-endpoint",
     ),
+    Option("fresh-process", "bool", False, "", "run every test in a process of its own, as with the marker", ""),
+    Option(
+        "fresh-process-preload", "string", "torch", "MODULES",
+        "modules that those processes find imported, with spaces between them (default: torch)", "",
+    ),
 )  # fmt: skip
 
 
@@ -95,6 +103,8 @@ class Settings(NamedTuple):
     require: tuple[str, ...]
     s3_endpoint: str
     s3_credentials: str
+    fresh_process: bool
+    fresh_process_preload: str
     explicit: frozenset[str]
     """The names of the options that somebody has set, on the command line or in the ini file."""
 

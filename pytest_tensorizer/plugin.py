@@ -49,8 +49,8 @@ __all__ = [
 ]
 
 MARKERS = (
-    'fresh_process(timeout=60, memory_limit=None, method="spawn"): run the test in a process of its own; timeout in '
-    'seconds, memory_limit in bytes or as "4GiB"',
+    'fresh_process(timeout=60, memory_limit=None, method="zygote"): run the test in a process of its own; timeout in '
+    'seconds, memory_limit in bytes or as "4GiB", method "zygote" or "spawn"',
     'tensorizer_check(id, subject, level="must"): a check of the conformance suite; use pytest_tensorizer.suite.check',
 )
 
@@ -96,7 +96,7 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    if item.get_closest_marker("fresh_process") is None:
+    if item.get_closest_marker("fresh_process") is None and not options.Settings.of(item.config).fresh_process:
         return None
     from pytest_tensorizer.process import marker
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_tensorizer.options import Settings
-from pytest_tensorizer.process.pytest_child import ONLY
+from pytest_tensorizer.process.pytest_child import CLEAN
 
 if TYPE_CHECKING:
     from pytest_tensorizer.storage import S3Service
@@ -34,7 +34,7 @@ def s3_service(config: pytest.Config) -> Iterator[S3Service]:
     """
     from pytest_tensorizer.storage import S3Service, moto_service
 
-    if ONLY in config.stash and S3 in os.environ:
+    if CLEAN in config.stash and S3 in os.environ:
         yield S3Service(**json.loads(os.environ[S3]))
         return
     if _SERVICE not in config.stash:
@@ -67,10 +67,10 @@ def users_service(settings: Settings) -> S3Service:
 
 def models_directory(config: pytest.Config, factory: pytest.TempPathFactory) -> Path:
     """One directory for all processes of the session: beside the workers' own, as xdist lays them."""
-    if ONLY in config.stash and MODELS in os.environ:
+    if CLEAN in config.stash and MODELS in os.environ:
         return Path(os.environ[MODELS])
     base = factory.getbasetemp()
-    is_worker = "workerinput" in vars(config) and ONLY not in config.stash
+    is_worker = "workerinput" in vars(config) and CLEAN not in config.stash
     return (base.parent if is_worker else base) / "tensorizer-models"
 
 

@@ -1,34 +1,24 @@
 """What runs inside a clean process: it takes one job, does it, and sends back what happened.
 
-The job arrives pickled on standard input, and messages leave pickled through a pipe of their own, so that
-whatever the code under test prints, closes or breaks, the two do not get mixed up.
-
-The interpreter that the parent starts forks once, before it has read the job, and then only watches the fork. So
-the peak of memory is that of the job (what is executed starts with the peak of who executed it), and when the
-parent is gone, even by SIGKILL, there is somebody left to end the job and all that it started.
+Messages leave pickled through a pipe of their own, so that whatever the code under test prints, closes or breaks,
+the two do not get mixed up.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import faulthandler
 import gc
 import os
 import pickle
-import select
-import signal
 import struct
 import sys
+import threading
 import traceback
-from collections.abc import Mapping
-from typing import Any, Protocol
-
-BOOTSTRAP = """\
-import pickle, sys
-path, fd, parent = pickle.load(sys.stdin.buffer)
-sys.path[:] = path
-from pytest_tensorizer.process.child import main
-main(fd, parent)
-"""
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, Protocol
 
 
 class Job(Protocol):
@@ -36,21 +26,24 @@ class Job(Protocol):
 
     @property
     def memory_limit(self) -> int | None:
-        """In bytes."""
+        """In bytes, beyond what the process has when it starts."""
 
     @property
     def variables(self) -> Mapping[str, str]:
         """Put into the environment before anything else happens."""
 
-    def run(self, channel: Channel) -> None:
-        """Do it, and send messages: tuples whose first element says what they are."""
+    def run(self, channel: Channel, prepared: Any) -> None:
+        """Do it, and send messages: tuples whose first element says what they are.
+
+        `prepared` is what the zygote has got ready, and None in a fresh interpreter.
+        """
 
 
 class Channel:
-    """The child's end of the pipe."""
+    """One end of a connection through which messages leave: tuples, pickled, each after its length."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, write: Callable[[bytes], int]) -> None:
+        self._write = write
         self._pid = os.getpid()
 
     def send(self, *message: Any) -> None:
@@ -59,55 +52,109 @@ class Channel:
         data = pickle.dumps(message)
         data = struct.pack("<Q", len(data)) + data
         while data:
-            data = data[os.write(self._fd, data) :]
+            data = data[self._write(data) :]
 
 
-def main(fd: int, parent: int) -> None:
-    """Run the job on standard input. Everything that keeps the parent from hearing of a failure is set up first."""
-    os.set_inheritable(fd, False)
-    worker = os.fork()
-    if worker:
-        _watch(worker, parent, fd)
+def unframed(buffer: bytearray) -> list[bytes]:
+    """Take the whole messages out of `buffer`, where they lie each after its length, and leave the rest."""
+    found = []
+    while len(buffer) >= 8 and len(buffer) >= (end := 8 + struct.unpack_from("<Q", buffer)[0]):
+        found.append(bytes(buffer[8:end]))
+        del buffer[:end]
+    return found
+
+
+def run_job(payload: bytes, messages: int, prepared: Any) -> None:
+    """Do the job in `payload`. What would keep the parent from hearing of a failure is set up first."""
     # A copy of standard error: the code under test may close or replace its own.
     faulthandler.enable(file=os.dup(2), all_threads=True)
-    channel = Channel(fd)
-    # Most of the time of a fresh interpreter goes into imports, and a quarter of that into collecting garbage
-    # which is none: modules stay.
-    gc.disable()
+    channel = Channel(lambda data: os.write(messages, data))
     try:
-        job: Job = pickle.load(sys.stdin.buffer)
+        job: Job
+        changes, job = pickle.loads(payload)
     except BaseException:
         channel.send("broken", "the job could not be read in the child:\n" + traceback.format_exc())
         raise
-    with open(os.devnull) as null:
-        os.dup2(null.fileno(), 0)
-    os.environ.update(job.variables)
+    for name, value in {**changes, **job.variables}.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    if prepared is not None and _accelerator_is_lost():
+        channel.send("unfit")
+        return
     if job.memory_limit is not None:
         from pytest_tensorizer.process.limits import limit_memory
 
         limit_memory(job.memory_limit)
-    job.run(channel)
+    job.run(channel, prepared)
     channel.send("done")
 
 
 def imports_are_over() -> None:
-    """Turn the garbage collector on. (Not `gc.freeze()`: what is frozen is hidden from `gc.get_referrers`.)"""
+    """Turn on the garbage collector of a fresh interpreter, which begins without.
+
+    Most of its time goes into imports, and a quarter of that into collecting garbage which is none: modules stay.
+    (Not `gc.freeze()`: what is frozen is hidden from `gc.get_referrers`.)
+    """
     gc.enable()
 
 
-def _watch(worker: int, parent: int, fd: int) -> None:
-    """Tell through `fd` how `worker` ended, and exit. End the process group if `parent` is gone first."""
-    # The parent's request for stacks: it knows only this process.
-    signal.signal(signal.SIGABRT, lambda *_: os.kill(worker, signal.SIGABRT))
+def forget_exit_handlers() -> None:
+    """What the zygote wants done when *it* exits is not for its children to do."""
+    global _finalizers
+    atexit._clear()
+    _finalizers = weakref.finalize._registry  # type: ignore[attr-defined]
+    weakref.finalize._registry = {}  # type: ignore[attr-defined]
+    if weakref.finalize._registered_with_atexit:  # type: ignore[attr-defined]
+        atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined]
+
+
+_finalizers: Any = None
+"""Those of the zygote, kept because to let go of them all would take 2 ms."""
+
+
+def run_job_and_exit(payload: bytes, messages: int, prepared: Any) -> NoReturn:
+    """Do the job in a fork of the zygote, and end as an interpreter does.
+
+    But for taking down what it shares with the zygote, which would cost more than a test.
+    """
+    code: Any = 0
     try:
-        os.close(0)  # a parent that writes a job to a dead worker should see the pipe break
         try:
-            watched = [os.pidfd_open(worker), os.pidfd_open(parent)]
-        except ProcessLookupError:  # of the parent: an ended worker stays until it is waited for
-            os.killpg(0, signal.SIGKILL)
-        if watched[0] not in select.select(watched, [], [])[0]:
-            os.killpg(0, signal.SIGKILL)
-        _, status, usage = os.wait4(worker, 0)
-        Channel(fd).send("exited", os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)
-    finally:
-        os._exit(1)  # whatever it is: a watcher whose word is missing is no clean ending
+            run_job(payload, messages, prepared)
+        except SystemExit as exit:
+            code = exit.code or 0
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        _save_coverage()
+    except BaseException:  # noqa: BLE001 - it must not get into the frames of the zygote, which lie below
+        traceback.print_exc()
+        code = 1
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    flush()
+    os._exit(code & 0xFF)
+
+
+def _save_coverage() -> None:
+    """Its exit handler is one of the forgotten ones."""
+    coverage = sys.modules.get("coverage")
+    measuring = coverage.Coverage.current() if coverage is not None else None
+    if measuring is not None:
+        measuring.stop()
+        measuring.save()
+
+
+def flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or replaced, by the test
+            stream.flush()
+
+
+def _accelerator_is_lost() -> bool:
+    """Whether torch says that the zygote had initialised an accelerator, which no fork of it can use."""
+    torch = sys.modules.get("torch")
+    backends = [getattr(torch, name, None) for name in ("cuda", "xpu")]
+    return any(backend is not None and getattr(backend, "_is_in_bad_fork", bool)() for backend in backends)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import os
 import pickle
+import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pytest_tensorizer.process.child import Channel
-from pytest_tensorizer.process.limits import parse_size, parse_timeout
-from pytest_tensorizer.process.spawn import Ending, run_child
+from pytest_tensorizer.process.child import Channel, imports_are_over
+from pytest_tensorizer.process.ending import Ending
+from pytest_tensorizer.process.limits import parse_method, parse_size, parse_timeout
+from pytest_tensorizer.process.server import preload
+from pytest_tensorizer.process.zygote import Zygote
 
 T = TypeVar("T")
 
@@ -35,19 +41,31 @@ class RemoteTraceback(Exception):
 
 @dataclass(frozen=True)
 class _Call:
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
+    """`function` and its arguments, pickled: to be read once `path` is there to find its module."""
+
+    pickled: bytes
+    name: str
+    path: tuple[str, ...]
+    directory: str
     memory_limit: int | None
     variables: dict[str, str] = field(default_factory=dict)
 
-    def run(self, channel: Channel) -> None:
+    def run(self, channel: Channel, prepared: Any) -> None:
+        sys.path[:] = self.path
+        os.chdir(self.directory)
         try:
-            value = self.function(*self.args)
+            function, args = pickle.loads(self.pickled)
+        except BaseException:
+            channel.send("broken", f"{self.name}() could not be read in the child:\n" + traceback.format_exc())
+            raise
+        imports_are_over()
+        try:
+            value = function(*args)
             try:
                 returned = pickle.dumps(value)
             except Exception as error:
-                name, kind = _name(self.function), type(value).__qualname__
-                raise TypeError(f"the result of {name}(), a {kind}, cannot be pickled: {error}") from error
+                kind = type(value).__qualname__
+                raise TypeError(f"the result of {self.name}(), a {kind}, cannot be pickled: {error}") from error
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - goes to the caller; what pytest.fail() raises is no Exception
@@ -57,27 +75,50 @@ class _Call:
             channel.send("returned", returned)
 
 
+@dataclass(frozen=True)
+class _Modules:
+    """The template of a zygote for functions."""
+
+    names: tuple[str, ...]
+
+    def prepare(self, serve: Callable[[Any], None]) -> str:
+        preload(self.names)
+        serve(self)
+        return ""
+
+
 def run_isolated(
-    function: Callable[..., T], *args: Any, timeout: float | None = 60.0, memory_limit: int | str | None = None
+    function: Callable[..., T],
+    *args: Any,
+    timeout: float | None = 60.0,
+    memory_limit: int | str | None = None,
+    method: str | None = None,
 ) -> T:
-    """Call `function(*args)` in a fresh interpreter and return what it returns.
+    """Call `function(*args)` in a clean process and return what it returns.
 
     Function, arguments and result travel pickled: the function stands at the top level of a module that can be
-    imported. `timeout` is in seconds; `memory_limit` in bytes, or "4GiB", beyond which Python code sees MemoryError.
+    imported. `timeout` is in seconds; `memory_limit`, in bytes or as "4GiB", is how much the call may allocate: beyond
+    it Python code sees MemoryError.
+
+    `method` is "zygote": a fork of a process that was started for that, and has imported torch if this one has; or
+    "spawn": a fresh interpreter, which is slower and has imported nothing. Without it, the zygote.
 
     Raises:
         IsolatedError: the process crashed, was killed, exited or ran out of time; the message has the signal, the
             Python stacks and what had been printed.
+        ZygoteError: there is no process, and the message has the reason.
         TypeError: function, arguments or result cannot be pickled.
+        ValueError: a limit or method that makes no sense.
         Exception: whatever `function` raised, with the child's traceback as its cause. One that cannot be pickled
             comes as a RuntimeError with its name and message.
     """
     limit = None if memory_limit is None else parse_size(memory_limit)
     seconds = parse_timeout(timeout)
-    call = _Call(function, args, limit)
-    _check_it_travels(call)
+    chosen = parse_method(method)
+    call = _Call(_travelling(function, args), _name(function), tuple(sys.path), os.getcwd(), limit)
     outcome: list[tuple[Any, ...]] = []
-    ending = run_child(call, outcome.append, timeout=seconds)
+    with Zygote() if chosen == "spawn" else _ZYGOTES.borrowed() as zygote:
+        ending = zygote.run(call, outcome.append, timeout=seconds)
     kind = outcome[0][0] if outcome else None
     if kind == "returned" and ending.clean:
         return _result(outcome[0][1], function)
@@ -88,6 +129,36 @@ def run_isolated(
     output = "".join(f"\n--- {name} ---\n{text}" for name, text in
                      (("stdout", ending.stdout), ("stderr", ending.stderr)) if text)  # fmt: skip
     raise IsolatedError(f"{detail}the clean process of {_name(function)}() {ending.describe()}{output}", ending)
+
+
+class _Pool:
+    """The zygotes of this process: as many as there are threads that have called at the same time."""
+
+    def __init__(self) -> None:
+        self._idle: list[Zygote] = []
+        self._owner = 0
+
+    @contextlib.contextmanager
+    def borrowed(self) -> Iterator[Zygote]:
+        if self._owner != os.getpid():  # a fork of this process has its own, and forgets ours
+            self._idle, self._owner = [], os.getpid()
+            atexit.register(self._close, self._owner)
+        try:
+            zygote = self._idle.pop()  # the last one first: the memory of that one is warm
+        except IndexError:
+            zygote = Zygote(_Modules(("torch",) if "torch" in sys.modules else ()))
+        try:
+            yield zygote
+        finally:
+            if not zygote.dead:
+                self._idle.append(zygote)
+
+    def _close(self, owner: int) -> None:
+        while self._owner == owner == os.getpid() and self._idle:
+            self._idle.pop().close()
+
+
+_ZYGOTES = _Pool()
 
 
 def _result(data: bytes, function: Callable[..., T]) -> T:
@@ -103,23 +174,23 @@ def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", repr(function))
 
 
-def _check_it_travels(call: _Call) -> None:
-    """Say what to do about a function that the child could not find, rather than how pickle puts it."""
-    reason = "it stands in __main__" if getattr(call.function, "__module__", None) == "__main__" else ""
+def _travelling(function: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
+    """Function and arguments, pickled. Says what to do about a function that the child could not find."""
+    reason = "it stands in __main__" if getattr(function, "__module__", None) == "__main__" else ""
     if not reason:
         try:
-            pickle.dumps(call.function)
+            pickle.dumps(function)
         except Exception as error:  # noqa: BLE001 - pickling runs code of the object's own
             reason = f"{type(error).__name__}: {error}"
     if reason:
         raise TypeError(
-            f"the clean process could not find {_name(call.function)}() ({reason}): "
+            f"the clean process could not find {_name(function)}() ({reason}): "
             "define it at the top level of a module that can be imported"
         )
     try:
-        pickle.dumps(call.args)
+        return pickle.dumps((function, args))
     except Exception as error:
-        raise TypeError(f"an argument for {_name(call.function)}() cannot be pickled: {error}") from error
+        raise TypeError(f"an argument for {_name(function)}() cannot be pickled: {error}") from error
 
 
 def _pickled(error: BaseException) -> bytes | None:

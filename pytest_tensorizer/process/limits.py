@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from pathlib import Path
 
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40,
           "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}  # fmt: skip
@@ -35,16 +36,38 @@ def parse_timeout(timeout: float | None) -> float | None:
     return float(timeout)
 
 
+METHODS = ("zygote", "spawn")
+
+
+def parse_method(method: str | None) -> str:
+    """ "zygote" or "spawn". Raises ValueError for another."""
+    if method is None:
+        return METHODS[0]
+    if method not in METHODS:
+        raise ValueError(f"method={method!r} is not known: use {' or '.join(map(repr, METHODS))}")
+    return method
+
+
 def limit_memory(size: int) -> None:
-    """Let this process allocate no more than `size` bytes of its own: beyond it Python raises MemoryError.
+    """Let this process allocate no more than `size` bytes from now on: beyond it Python raises MemoryError.
 
     It is the data segment that is limited, anonymous memory; an address-space limit would also count what CUDA
-    and mapped files merely reserve.
+    and mapped files merely reserve. What there is already does not count, so that a limit means the same whatever a
+    zygote has imported.
     """
     import resource
 
+    size += _data_segment()
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))
+
+
+def _data_segment() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == "VmData":
+            return int(value.split()[0]) * 1024
+    raise OSError("/proc/self/status does not tell VmData")
 
 
 def format_size(size: int) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import tempfile
-import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
-from pytest_tensorizer.process.limits import parse_size, parse_timeout
-from pytest_tensorizer.process.pytest_child import ONLY, TestJob, path_and_names
-from pytest_tensorizer.process.spawn import Ending, run_child
+from pytest_tensorizer.options import Settings
+from pytest_tensorizer.process.ending import Ending
+from pytest_tensorizer.process.limits import METHODS, parse_method, parse_size, parse_timeout
+from pytest_tensorizer.process.pytest_child import CLEAN, Collection, FreshTestJob, TestJob, path_and_names
+from pytest_tensorizer.process.replay import Replay
+from pytest_tensorizer.process.zygote import UnfitError, Zygote, ZygoteError
 
 MARKER = "fresh_process"
 _count = itertools.count()
@@ -26,7 +28,7 @@ class Isolation:
 
     timeout: float | None = 60.0
     memory_limit: int | None = None
-    method: str = "spawn"
+    method: str = METHODS[0]
 
     @classmethod
     def of(cls, item: pytest.Item) -> Isolation:
@@ -43,23 +45,30 @@ class Isolation:
         unknown = sorted(merged.keys() - {"timeout", "memory_limit", "method"})
         if unknown:
             raise ValueError(f"{where} has no argument {unknown[0]!r}: it takes timeout, memory_limit and method")
-        if merged.get("method", "spawn") != "spawn":
-            raise ValueError(f"{where}: method={merged['method']!r} is not known: use 'spawn'")
         limit = merged.get("memory_limit")
         try:
-            return cls(parse_timeout(merged.get("timeout", 60.0)), None if limit is None else parse_size(limit))
+            return cls(
+                parse_timeout(merged.get("timeout", 60.0)),
+                None if limit is None else parse_size(limit),
+                parse_method(merged.get("method")),
+            )
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
 
 
+def is_marked(item: pytest.Item) -> bool:
+    """Whether `item` is to run in a clean process: it has the marker, or all tests are."""
+    return item.get_closest_marker(MARKER) is not None or Settings.of(item.config).fresh_process
+
+
 def runs_in_clean_process(item: pytest.Item) -> bool:
-    """Whether `item` has the marker, this process is not yet the clean one, and nobody wants to debug."""
-    return item.get_closest_marker(MARKER) is not None and ONLY not in item.config.stash and not _debugs(item.config)
+    """Whether `item` is marked, this process is not yet the clean one, and nobody wants to debug."""
+    return is_marked(item) and CLEAN not in item.config.stash and not _debugs(item.config)
 
 
 def isolation_is_off(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     """For `pytest_report_collectionfinish`: the line that says so, where a debugger was asked for."""
-    marked = sum(item.get_closest_marker(MARKER) is not None for item in items) if _debugs(config) else 0
+    marked = sum(map(is_marked, items)) if _debugs(config) else 0
     if not marked:
         return []
     return [f"{MARKER}: --pdb or --trace turns isolation off, {marked} marked test(s) run in this process"]
@@ -73,7 +82,7 @@ def _debugs(config: pytest.Config) -> bool:
 def run_in_clean_process(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """The `pytest_runtest_protocol` of an isolated test: run it elsewhere and replay its reports here."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    replay = _Replay(item)
+    replay = Replay(item)
     # What goes wrong before there is a process is an error in this test's setup, and no other's.
     prepared = pytest.CallInfo.from_call(
         lambda: _prepare(item, nextitem), when="setup", reraise=(pytest.exit.Exception, KeyboardInterrupt)
@@ -82,51 +91,134 @@ def run_in_clean_process(item: pytest.Item, nextitem: pytest.Item | None) -> Non
         replay.log(item.ihook.pytest_runtest_makereport(item=item, call=prepared))
         replay.close_test()
     else:
-        isolation, job = prepared.result
-        ending = run_child(job, replay.receive, timeout=isolation.timeout, capture=job.capture)
-        replay.close(ending, isolation)
+        isolation, run = prepared.result
+        replay.close(run(replay), isolation.timeout)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
-def _prepare(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Isolation, TestJob]:
+def _prepare(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Isolation, Callable[[Replay], Ending]]:
+    """Get a process for `item`. Returns what runs the test there."""
     # This test sets up nothing here, so nobody else will tear down what the tests before it have left for those of
     # their module: pytest would find it when it sets up the next one, and refuse.
     runner: Any = item.config.pluginmanager.get_plugin("runner")
     runner.pytest_runtest_teardown(item=item, nextitem=nextitem)
-    if not sys.platform.startswith("linux"):
-        pytest.fail(f"@pytest.mark.{MARKER} needs Linux, and this is {sys.platform}", pytrace=False)
     try:
         isolation = Isolation.of(item)
     except ValueError as error:
-        pytest.fail(str(error), pytrace=False)
-    return isolation, _job(item, isolation)
+        raise _failure(error) from None
+    processes = Processes.of(item.config)
+    job = _job(item, isolation)
+    try:
+        if isolation.method == "zygote" and processes.zygotes_are_fit:
+            zygote = processes.zygote()
+            return isolation, lambda replay: processes.run_in(zygote, item, job, isolation, replay)
+        fresh = Zygote()
+        return isolation, lambda replay: processes.run_afresh(fresh, item, job, isolation, replay)
+    except (ZygoteError, NotImplementedError) as error:
+        raise _failure(error) from None
+
+
+def _failure(error: Exception) -> BaseException:
+    """The message is all that there is to say: no traceback of ours, nor of the exceptions that led to it."""
+    return pytest.fail.Exception(str(error), pytrace=False)
+
+
+class Processes:
+    """The clean processes of one session: a zygote, started by the first test that wants it, or fresh ones."""
+
+    _KEY: pytest.StashKey[Processes] = pytest.StashKey()
+    _STARTS = 2
+    """After so many zygotes in a row that would not start, no more are tried: each may take a minute."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._zygote: Zygote | None = None
+        self._failed: list[ZygoteError] = []
+        self.zygotes_are_fit = True
+        config.add_cleanup(self.close)
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Processes:
+        if cls._KEY not in config.stash:
+            config.stash[cls._KEY] = cls(config)
+        return config.stash[cls._KEY]
+
+    def close(self) -> None:
+        if self._zygote is not None:
+            self._zygote.close()
+            self._zygote = None
+
+    def zygote(self) -> Zygote:
+        """That of this session, or a new one where it is gone. Raises ZygoteError if it does not start."""
+        if self._zygote is not None and not self._zygote.is_alive():
+            self.close()
+        if self._zygote is None:
+            if len(self._failed) >= self._STARTS:
+                raise self._failed[-1]
+            try:
+                # This module is asked about every test, in a clean process too.
+                preload = (*Settings.of(self._config).fresh_process_preload.split(), __name__)
+                self._zygote = Zygote(self._collection(preload=preload))
+            except ZygoteError as error:
+                self._failed.append(error)
+                raise
+            self._failed.clear()
+        return self._zygote
+
+    def run_in(self, zygote: Zygote, item: pytest.Item, job: TestJob, isolation: Isolation, replay: Replay) -> Ending:
+        try:
+            return zygote.run(job, replay.receive, timeout=isolation.timeout, capture=job.capture)
+        except UnfitError:
+            self.zygotes_are_fit = False
+            self.close()
+            item.warn(
+                pytest.PytestWarning(
+                    f"{MARKER}: collecting the tests initialises an accelerator, so each of them runs in a fresh "
+                    "interpreter, which is slower. --accelerator-guard=error names who does it"
+                )
+            )
+            return self.run_afresh(Zygote(), item, job, isolation, replay)
+
+    def run_afresh(
+        self, fresh: Zygote, item: pytest.Item, job: TestJob, isolation: Isolation, replay: Replay
+    ) -> Ending:
+        collection = self._collection(argument=_argument(item, job.path, job.names))
+        with fresh:
+            return fresh.run(
+                FreshTestJob(collection, job), replay.receive, timeout=isolation.timeout, capture=job.capture
+            )
+
+    def _collection(self, argument: str | None = None, preload: tuple[str, ...] = ()) -> Collection:
+        return Collection(
+            # As xdist does: from the parsed `config.args` the root conftest would be lost, and overrides with it.
+            args=tuple(str(arg) for arg in self._config.invocation_params.args),
+            directory=str(self._config.invocation_params.dir),
+            basetemp=str(_basetemp(self._config)),
+            argument=argument,
+            preload=preload,
+        )
 
 
 def _job(item: pytest.Item, isolation: Isolation) -> TestJob:
-    config = item.config
     variables: dict[str, str] = {}
     for more in item.ihook.pytest_tensorizer_child_environment(item=item):
         variables.update(more)
     path, names = path_and_names(item)
     return TestJob(
-        # As xdist does: from the parsed `config.args` the root conftest would be lost, and overrides with it.
-        args=tuple(str(arg) for arg in config.invocation_params.args),
-        directory=str(config.invocation_params.dir),
         nodeid=item.nodeid,
         path=path,
         names=names,
-        argument=_argument(item, path, names),
-        basetemp=str(_basetemp(config)),
-        capture=config.getoption("capture") != "no",
+        basetemp=str(_basetemp(item.config)),
+        capture=item.config.getoption("capture") != "no",
         memory_limit=isolation.memory_limit,
         variables=variables,
     )
 
 
 def _argument(item: pytest.Item, path: str, names: tuple[str, ...]) -> str:
-    """What the child has to collect to find `item`: its file and function, or its id where it comes from no file.
+    """What a fresh interpreter has to collect to find `item`: its file and function, or its id if it is of no file.
 
-    Without the parameters, so that a child which makes other ones can say which.
+    Without the parameters, so that one which makes other ones can say which.
     """
     if not any(isinstance(node, pytest.Directory) for node in item.listchain()):
         return item.nodeid
@@ -135,106 +227,7 @@ def _argument(item: pytest.Item, path: str, names: tuple[str, ...]) -> str:
 
 
 def _basetemp(config: pytest.Config) -> Path:
-    """A directory for the `tmp_path` of the child, inside that of this session where there is one."""
+    """A directory for the `tmp_path` of a child, inside that of this session where there is one."""
     factory = getattr(config, "_tmp_path_factory", None)
     base = factory.getbasetemp() if factory is not None else Path(tempfile.mkdtemp(prefix="pytest-tensorizer-"))
     return Path(base) / f"clean-{next(_count)}"
-
-
-class _Replay:
-    """Shows the messages of a child as if the test had run here, and fails what the child has left unsaid."""
-
-    def __init__(self, item: pytest.Item) -> None:
-        self._item = item
-        self._seen: dict[str, str] = {}
-        self._teardown: pytest.TestReport | None = None
-        self._troubles: list[str] = []
-
-    def receive(self, message: tuple[Any, ...]) -> None:
-        kind, *rest = message
-        if kind == "report":
-            self._replay(rest[0])
-        elif kind == "warning":
-            self._warn(*rest)
-        elif kind == "unresolved":
-            self._troubles.append(
-                f"{rest[0]} tests of this id were collected in the clean process, which has {rest[1]}: an id must be "
-                "the same in every process"
-            )
-        else:
-            self._troubles.append(f"{kind} in the clean process:\n{rest[0]}")
-
-    def _replay(self, data: dict[str, Any]) -> None:
-        report = self._item.config.hook.pytest_report_from_serializable(config=self._item.config, data=data)
-        if report.nodeid != self._item.nodeid:
-            self._troubles.append(f"the clean process reported {report.nodeid}, which nobody asked for")
-            return
-        if getattr(report, "context", None) is None:  # else one of a subtest: the phase itself is still to come
-            self._seen[report.when] = report.outcome
-        if report.when == "teardown":
-            # The last word on a test, for junit and its kind: held back until the process has ended well.
-            self._teardown = report
-        else:
-            self.log(report)
-
-    def log(self, report: pytest.TestReport) -> None:
-        self._item.ihook.pytest_runtest_logreport(report=report)
-
-    def _warn(self, module: str, name: str, text: str, filename: str, lineno: int, nodeid: str, location: Any) -> None:
-        # Only where it is imported here anyway: what a test imports in a clean process may be there for a reason.
-        category = getattr(sys.modules.get(module), name, None)
-        try:
-            warning = category(text)  # type: ignore[misc]
-            message = warnings.WarningMessage(warning, category, filename, lineno)  # type: ignore[arg-type]
-        except TypeError:
-            warning = UserWarning(f"{module}.{name}: {text}")
-            message = warnings.WarningMessage(warning, UserWarning, filename, lineno)
-        self._item.config.hook.pytest_warning_recorded.call_historic(
-            kwargs={"warning_message": message, "when": "runtest", "nodeid": nodeid, "location": location}
-        )
-
-    def close(self, ending: Ending, isolation: Isolation) -> None:
-        """Fail the phase that never came. A green result needs setup, call and teardown of this very test."""
-        due = ["setup", *(["call"] if self._seen.get("setup", "passed") == "passed" else []), "teardown"]
-        missing = [phase for phase in due if phase not in self._seen]
-        if ending.clean and not missing and not self._troubles and self._teardown is not None:
-            self.log(self._teardown)
-            return
-        phase = missing[0] if missing else "teardown"
-        limit = f" The limit was {isolation.timeout:g} s." if ending.timed_out else ""
-        text = [*self._troubles]
-        if not (ending.clean and text):
-            text.insert(0, f"the clean process {ending.describe()} during {phase}.{limit}")
-        if self._teardown is not None and self._teardown.failed:
-            text.append(self._teardown.longreprtext)
-        # What earlier phases printed stands in their reports.
-        sections = [(name, out) for name, out in (("stdout", ending.stdout), ("stderr", ending.stderr)) if out]
-        self._fail(phase, "\n".join(text), ending.duration, sections)
-        if phase != "teardown":
-            self.close_test()
-
-    def close_test(self) -> None:
-        """A report of a teardown: many plugins, junit among them, finish a test there and nowhere else."""
-        call = pytest.CallInfo.from_call(lambda: None, when="teardown")
-        self.log(self._item.ihook.pytest_runtest_makereport(item=self._item, call=call))
-
-    def _fail(self, phase: str, text: str, duration: float, sections: list[tuple[str, str]]) -> None:
-        """A failed report for `phase`, made by pytest's own hook, so that every plugin sees it."""
-        for name, out in sections:
-            self._item.add_report_section(phase, name, out)
-        if phase == "call":
-            _expect_failure(self._item)
-
-        def raise_it() -> NoReturn:
-            pytest.fail(text, pytrace=False)
-
-        call = pytest.CallInfo.from_call(raise_it, when=phase)  # type: ignore[arg-type]
-        call.duration = duration
-        self.log(self._item.ihook.pytest_runtest_makereport(item=self._item, call=call))
-
-
-def _expect_failure(item: pytest.Item) -> None:
-    """A test marked `xfail` may crash as well as fail. Pytest evaluates the mark in setup, which was not here."""
-    from _pytest.skipping import evaluate_xfail_marks, xfailed_key
-
-    item.stash[xfailed_key] = evaluate_xfail_marks(item)

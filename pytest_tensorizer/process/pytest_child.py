@@ -1,20 +1,27 @@
-"""Running one test in a clean process, as a whole pytest session of its own."""
+"""Tests in a clean process: a pytest session that collects, and then runs a test for whoever asks."""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_tensorizer.process.child import Channel, imports_are_over
+from pytest_tensorizer.process.limits import format_size
+from pytest_tensorizer.process.server import preload
 
-ONLY: pytest.StashKey[str] = pytest.StashKey()
-"""In a clean process: the node id of the only test that it runs. Plugins look here to collect no more than that."""
+CLEAN: pytest.StashKey[str | None] = pytest.StashKey()
+"""Set in a clean process, and in the zygote that it is forked from: tests run there, and nothing is decided or shown.
+
+It is what was collected there: one argument, or None for all that the parent has collected.
+"""
 
 
 def path_and_names(item: pytest.Item) -> tuple[str, tuple[str, ...]]:
@@ -27,43 +34,94 @@ def path_and_names(item: pytest.Item) -> tuple[str, tuple[str, ...]]:
 
 
 @dataclass(frozen=True)
-class TestJob:
-    """Run the test `nodeid` of the session that `args` (the raw command line), in `directory`, makes.
+class Collection:
+    """The session that `args` (the raw command line), in `directory`, makes, up to its tests: a zygote's template.
 
-    In that session it is found by `path` and `names`, once `argument` has been collected.
+    It collects what the parent has collected, or `argument` alone.
     """
-
-    __test__ = False
 
     args: tuple[str, ...]
     directory: str
+    basetemp: str
+    argument: str | None = None
+    preload: tuple[str, ...] = ()
+
+    def prepare(self, serve: Callable[[Any], None]) -> str:
+        """Collect and call `serve` with the :class:`Collected`. Returns why that was not possible."""
+        preload(self.preload)
+        os.chdir(self.directory)
+        collected = Collected(self.argument, serve)
+        # What a test prints goes to the parent's files, where a crash can't take it away: pytest's own capture would
+        # keep it in a file that dies with the process.
+        mine = [f"--basetemp={self.basetemp}", "--capture=no"]
+        end = self.args.index("--") if "--" in self.args else len(self.args)
+        code = pytest.main([*self.args[:end], *mine, *self.args[end:]], plugins=[collected, _Silent()])
+        if code == pytest.ExitCode.USAGE_ERROR:
+            return "\n".join([*collected.troubles(), "pytest refuses to collect; its message stands on stderr"])
+        return (
+            "\n".join(collected.troubles()) or f"pytest ended with {getattr(code, 'name', code)} before it ran a test"
+        )
+
+
+@dataclass(frozen=True)
+class TestJob:
+    """Run one of the tests that were collected, which `path` and `names` tell, and report it as `nodeid`."""
+
+    __test__ = False
+
     nodeid: str
     path: str
     names: tuple[str, ...]
-    argument: str
     basetemp: str
     capture: bool
     memory_limit: int | None
     variables: dict[str, str]
 
-    def run(self, channel: Channel) -> None:
-        os.chdir(self.directory)
-        # What the test prints goes to the parent's files, where a crash can't take it away: pytest's own capture
-        # would keep it in a file that dies with the process.
-        mine = [f"--basetemp={self.basetemp}", "--capture=no"]
-        end = self.args.index("--") if "--" in self.args else len(self.args)
-        code = pytest.main([*self.args[:end], *mine, *self.args[end:]], plugins=[_Reporter(self, channel), _Silent()])
-        if code == pytest.ExitCode.USAGE_ERROR:
-            channel.send("usage error", "pytest could not find or collect this test; its message stands on stderr")
+    def run(self, channel: Channel, prepared: Any) -> None:
+        """In a fork of the zygote whose template was a :class:`Collection`."""
+        prepared.run(self, channel)
 
 
-class _Reporter:
-    """The plugin that makes a session run one test, and sends its reports instead of showing them."""
+@dataclass(frozen=True)
+class FreshTestJob:
+    """Collect and run one test, in a fresh interpreter."""
 
-    def __init__(self, job: TestJob, channel: Channel) -> None:
-        self._job = job
-        self._channel = channel
-        self._items: list[pytest.Item] = []
+    collection: Collection
+    test: TestJob
+
+    @property
+    def memory_limit(self) -> int | None:
+        return self.test.memory_limit
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return self.test.variables
+
+    def run(self, channel: Channel, prepared: None) -> None:
+        ran = False
+
+        def run(collected: Collected) -> None:
+            nonlocal ran
+            ran = True
+            imports_are_over()
+            collected.run(self.test, channel)
+
+        trouble = self.collection.prepare(run)
+        if not ran:
+            channel.send("uncollected", trouble)
+
+
+class Collected:
+    """The plugin that makes a session collect, hand over, and send the reports of a test instead of showing them."""
+
+    def __init__(self, argument: str | None, serve: Callable[[Collected], None]) -> None:
+        self._uncollected: dict[str, str] = {}
+        self._internal_errors: list[str] = []
+        self._argument = argument
+        self._serve = serve
+        self._items: dict[tuple[str, tuple[str, ...]], list[pytest.Item]] = {}
+        self._printed = _Printed()
+        self._channel: Channel | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> None:
@@ -73,18 +131,21 @@ class _Reporter:
     def pytest_configure(self, config: pytest.Config) -> None:
         self._config = config
         self._be_a_worker(config)
-        config.stash[ONLY] = self._job.nodeid
-        config.args[:] = [self._job.argument]
-        if self._job.capture:
-            # Here, so that it stands around pytest's own capture, which pours out what `capsys` has left.
-            config.pluginmanager.register(_Printed())
+        config.stash[CLEAN] = self._argument
+        if self._argument is not None:
+            config.args[:] = [self._argument]
+        # Here, so that it stands around pytest's own capture, which pours out what `capsys` has left.
+        config.pluginmanager.register(self._printed)
 
     @staticmethod
     def _be_a_worker(config: pytest.Config) -> None:
         """What xdist does in its workers: other plugins know by it that reports are written elsewhere."""
         if not hasattr(config, "workerinput"):
             config.workerinput = {"workerid": "clean", "workercount": 1}  # type: ignore[attr-defined]
-        off: dict[str, Any] = {"dist": "no", "tx": [], "numprocesses": None, "usepdb": False, "no_cov": True}
+        off: dict[str, Any] = {
+            "dist": "no", "tx": [], "numprocesses": None, "usepdb": False, "no_cov": True, "maxfail": 0,
+            "log_file": os.devnull,  # it would begin the parent's anew
+        }  # fmt: skip
         for option, value in off.items():
             if hasattr(config.option, option):
                 setattr(config.option, option, value)
@@ -92,26 +153,44 @@ class _Reporter:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         # Before anything is deselected: the parent has selected, and with one test in sight a plugin might not.
-        self._items = list(items)
+        self._items = {}
+        for item in items:
+            self._items.setdefault(path_and_names(item), []).append(item)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        imports_are_over()
-        wanted = (self._job.path, self._job.names)
-        found = [item for item in self._items if path_and_names(item) == wanted]
-        if len(found) != 1:
-            self._channel.send("unresolved", len(found), [item.nodeid for item in self._items[:5]])
-            return True
-        self._nodeid = found[0].nodeid
-        found[0].config.hook.pytest_runtest_protocol(item=found[0], nextitem=None)
+        self._serve(self)
         return True
+
+    def run(self, job: TestJob, channel: Channel) -> None:
+        self._nodeid, self._job, self._channel = "", job, channel
+        found = self._items.get((job.path, job.names), [])
+        if len(found) != 1:
+            for nodeid, trouble in self._uncollected.items():
+                if job.nodeid.startswith(nodeid):
+                    channel.send("uncollected", trouble)
+            nodeids = [item.nodeid for items in self._items.values() for item in items]
+            similar = difflib.get_close_matches(job.nodeid, nodeids, n=5, cutoff=0.8)
+            channel.send("unresolved", len(found), similar or nodeids[:5])
+            return
+        (item,) = found
+        _move_tmp_path(item.config, Path(job.basetemp))
+        if job.capture:
+            self._printed.begin()
+        self._nodeid = item.nodeid
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+
+    def troubles(self) -> list[str]:
+        """What has gone wrong before a test was asked for."""
+        return [*self._uncollected.values(), *self._internal_errors]
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
-            self._channel.send("uncollected", report.longreprtext)
+            self._uncollected[report.nodeid] = report.longreprtext
 
     def pytest_internalerror(self, excrepr: Any) -> None:
-        self._channel.send("internal error", str(excrepr))
+        self._internal_errors.append(f"internal error of pytest:\n{excrepr}")
+        self._send("internal error", str(excrepr))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -120,24 +199,39 @@ class _Reporter:
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         if report.nodeid == self._nodeid:
             data["nodeid"] = self._job.nodeid
-        self._channel.send("report", data)
+        self._send("report", data)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+        report = yield
+        if call.excinfo is not None and self._job.memory_limit is not None and _lacks_memory(call.excinfo.value):
+            limit = format_size(self._job.memory_limit)
+            report.sections.append(("memory_limit", f"The test may allocate {limit}: see its marker fresh_process."))
+        return report
 
     def pytest_warning_recorded(self, warning_message: Any, when: str, location: Any) -> None:
         if when == "runtest":
             text, category = str(warning_message.message), warning_message.category
-            self._channel.send(
+            self._send(
                 "warning", category.__module__, category.__qualname__, text, warning_message.filename,
                 warning_message.lineno, self._job.nodeid, location,
             )  # fmt: skip
+
+    def _send(self, *message: Any) -> None:
+        if self._channel is not None:  # else nobody has asked for a test yet
+            self._channel.send(*message)
 
 
 class _Printed:
     """The plugin that puts what a phase has printed into its report, as pytest's capture would."""
 
     def __init__(self) -> None:
+        self._files: dict[int, int] = {}
+        self._read = {1: 0, 2: 0}
+
+    def begin(self) -> None:
         # The parent's files, even where the test closes or replaces its standard streams.
         self._files = {fd: os.dup(fd) for fd in (1, 2)}
-        self._read = {1: 0, 2: 0}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
@@ -159,8 +253,8 @@ class _Printed:
         try:
             return (yield)
         finally:
-            for fd, stream in ((1, "stdout"), (2, "stderr")):
-                item.add_report_section(when, stream, self._news(fd))
+            for fd in self._files:
+                item.add_report_section(when, "stdout" if fd == 1 else "stderr", self._news(fd))
 
     def _news(self, fd: int) -> str:
         """What has come since the last look into the file that the parent has put behind `fd`."""
@@ -170,6 +264,18 @@ class _Printed:
         data = os.pread(file, os.fstat(file).st_size - self._read[fd], self._read[fd])
         self._read[fd] += len(data)
         return data.decode(errors="replace")
+
+
+def _lacks_memory(error: BaseException) -> bool:
+    # Torch's allocator raises RuntimeError.
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+
+
+def _move_tmp_path(config: pytest.Config, basetemp: Path) -> None:
+    """Give this test a directory of its own for `tmp_path`, of which pytest thinks one for each session."""
+    factory = getattr(config, "_tmp_path_factory", None)
+    if factory is not None:
+        factory._given_basetemp, factory._basetemp = basetemp, None
 
 
 class _Silent:

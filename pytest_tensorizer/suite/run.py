@@ -12,7 +12,7 @@ import pytest
 from pytest_tensorizer import devices, formats, shared
 from pytest_tensorizer.models import CONFIGS, from_directory
 from pytest_tensorizer.options import Settings
-from pytest_tensorizer.process.pytest_child import ONLY
+from pytest_tensorizer.process.pytest_child import CLEAN
 from pytest_tensorizer.resolve import TargetError
 from pytest_tensorizer.suite import known_issues, overrides
 from pytest_tensorizer.suite.check import Check
@@ -70,7 +70,7 @@ class SuiteRun:
             raise pytest.UsageError(
                 f"{unknown[0]}: the conformance suite has no such module. It has {', '.join(modules())}"
             )
-        if ONLY in config.stash:
+        if config.stash.get(CLEAN, None) is not None:
             config.args[:] = others
             return Selection(mine)
         # testpaths and the working directory are what pytest falls back on, not what somebody asked for.
@@ -184,7 +184,10 @@ class SuiteRun:
                 item.stash[_CHECK] = check
         theirs = [item for item in items if not Selection.is_suite(item.nodeid)]
         mine = [item for item in items if Selection.is_suite(item.nodeid)]
-        if self.selection.has_file(REGISTRY) and ONLY not in session.config.stash:
+        if CLEAN in session.config.stash:  # the parent has looked whether the registry and the arguments make sense
+            items[:] = [*theirs, *mine]
+            return
+        if self.selection.has_file(REGISTRY):
             mine += self._stale(session, [item.stash[_CHECK] for item in mine if _CHECK in item.stash])
             mine = [item for item in mine if self.selection.has_id(item.nodeid)]
         unmatched = self.selection.unmatched(item.nodeid for item in mine)
@@ -283,7 +286,7 @@ def parametrize_format(metafunc: pytest.Metafunc) -> None:
 
 
 def _is_alone(config: pytest.Config) -> bool:
-    return not hasattr(config, "workerinput") or ONLY in config.stash
+    return not hasattr(config, "workerinput") or CLEAN in config.stash
 
 
 def _collects(config: pytest.Config) -> bool:

@@ -116,9 +116,9 @@ HOSTILE = """
     def test_memory_is_enough():
         bytearray(50 << 20)
 
-    @pytest.mark.fresh_process(memory_limit=4096)
+    @pytest.mark.fresh_process(memory_limit=4096, method="spawn")
     def test_memory_is_too_little():
-        bytearray(50 << 20)
+        pass
 
     @pytest.mark.fresh_process(memory=1)
     def test_unknown_argument():
@@ -128,7 +128,7 @@ HOSTILE = """
     def test_positional_argument():
         pass
 
-    @pytest.mark.fresh_process(method="zygote")
+    @pytest.mark.fresh_process(method="fork")
     def test_bad_method():
         pass
 
@@ -146,6 +146,10 @@ HOSTILE = """
 
     if not IN_CHILD:
         def test_only_in_parent():
+            pass
+
+        @pytest.mark.fresh_process(method="spawn")
+        def test_only_in_parent_afresh():
             pass
 
     @pytest.mark.skipif(not IN_CHILD, reason="decided where it runs")
@@ -271,10 +275,10 @@ TOLD = {
         f"the clean process ended with exit status 5{AFTER}teardown",
     ),
     "test_hangs": ("call", f"the clean process did not end in time and was killed{AFTER}call. The limit was 4 s."),
-    "test_memory_is_too_little": ("setup", "the clean process "),
+    "test_memory_is_too_little": ("setup", "(uncollected in )?the clean process"),
     "test_unknown_argument": ("setup", ".* has no argument 'memory': it takes timeout, memory_limit and method"),
     "test_positional_argument": ("setup", r".* takes keyword arguments only, not \(60,\)"),
-    "test_bad_method": ("setup", ".* method='zygote' is not known: use 'spawn'"),
+    "test_bad_method": ("setup", ".* method='fork' is not known: use 'zygote' or 'spawn'"),
     "test_bad_size": ("setup", ".* '4G' is no memory size: write"),
     "test_bad_timeout": ("setup", ".* 0 is no timeout: write"),
     "test_class_counts": ("setup", ".*TestMerged::test_class_counts: 0 is no timeout: write"),
@@ -282,7 +286,11 @@ TOLD = {
         "setup",
         r"0 tests of this id were collected in the clean process, which has .*test_unresolved\[of-the-child\]",
     ),
-    "test_only_in_parent": ("setup", "usage error in the clean process:\npytest"),
+    "test_only_in_parent": ("setup", "0 tests of this id were collected in the clean process, which has "),
+    "test_only_in_parent_afresh": (
+        "setup",
+        "uncollected in the clean process:\npytest refuses to collect; its message stands on stderr\n",
+    ),
     "test_uncollected": ("setup", "uncollected in the clean process:\n(.*\n)*.*ImportError: only in the child"),
     "test_other_crash_than_expected": ("call", f"the clean process died of SIGABRT{AFTER}call"),
     "test_expected_crash_in_setup": ("setup", f"the clean process died of SIGKILL{AFTER}setup"),
@@ -353,7 +361,9 @@ def test_timeout_comes_though_messages_keep_coming(hostile: Run) -> None:
 
 def test_memory_limit_is_an_ordinary_failure(hostile: Run) -> None:
     assert hostile.outcomes("test_memory") == {"setup": "passed", "call": "failed", "teardown": "passed"}
-    assert re.search(r"bytearray\(1 << 30\)\nE +MemoryError", hostile.failure("test_memory"))
+    text = hostile.failure("test_memory")
+    assert re.search(r"bytearray\(1 << 30\)\nE +MemoryError", text)
+    assert "--- memory_limit ---\nThe test may allocate 200 MiB: see its marker fresh_process." in text
 
 
 def test_expected_crash(hostile: Run) -> None:

@@ -215,7 +215,7 @@ def test_child_that_ends_before_it_has_begun(tmp_path: Path) -> None:
     tests = "import pytest\n\n@pytest.mark.fresh_process\ndef test_it(): pass\n"
     run = run_pytest(write(tmp_path / "tests", conftest=conftest, test_it=tests))
     assert run.returncode == 1
-    assert "ended with exit status 0 before it had said that it was done" in run.failure("test_it")
+    assert "the process that was to run it ended with exit status 0 before it was ready" in run.failure("test_it")
 
 
 def test_skipping_everything_else_is_no_success(tmp_path: Path) -> None:
