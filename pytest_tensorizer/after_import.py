@@ -45,7 +45,7 @@ class AfterImport:
         execute = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
+            vars(loader).pop("exec_module", None)  # another of us may have done it
             execute(module)  # a failed import may be tried again: we stay for that
             self.cancel()
             self._act(module)

@@ -64,23 +64,33 @@ def unframed(buffer: bytearray) -> list[bytes]:
     return found
 
 
-def run_job(payload: bytes, messages: int, prepared: Any) -> None:
-    """Do the job in `payload`. What would keep the parent from hearing of a failure is set up first."""
+def changes(before: dict[str, str], now: dict[str, str]) -> dict[str, str | None]:
+    """What has happened to the environment; None is for what is gone."""
+    changed: dict[str, str | None] = {name: value for name, value in now.items() if before.get(name) != value}
+    changed.update(dict.fromkeys(before.keys() - now.keys()))
+    return changed
+
+
+def run_job(payload: bytes, messages: int, prepared: Any, *, forked: bool) -> None:
+    """Do the job in `payload`. What would keep the parent from hearing of a failure is set up first.
+
+    `forked` is whether this process comes from a zygote that has got something ready.
+    """
     # A copy of standard error: the code under test may close or replace its own.
     faulthandler.enable(file=os.dup(2), all_threads=True)
     channel = Channel(lambda data: os.write(messages, data))
     try:
         job: Job
-        changes, job = pickle.loads(payload)
+        changed, job = pickle.loads(payload)
     except BaseException:
         channel.send("broken", "the job could not be read in the child:\n" + traceback.format_exc())
         raise
-    for name, value in {**changes, **job.variables}.items():
+    for name, value in {**changed, **job.variables}.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    if prepared is not None and _accelerator_is_lost():
+    if forked and _accelerator_is_lost():
         channel.send("unfit")
         return
     if job.memory_limit is not None:
@@ -122,7 +132,7 @@ def run_job_and_exit(payload: bytes, messages: int, prepared: Any) -> NoReturn:
     code: Any = 0
     try:
         try:
-            run_job(payload, messages, prepared)
+            run_job(payload, messages, prepared, forked=True)
         except SystemExit as exit:
             code = exit.code or 0
         threading._shutdown()  # type: ignore[attr-defined]

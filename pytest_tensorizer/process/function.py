@@ -8,13 +8,15 @@ import os
 import pickle
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pytest_tensorizer.process.child import Channel, imports_are_over
 from pytest_tensorizer.process.ending import Ending
-from pytest_tensorizer.process.limits import parse_method, parse_size, parse_timeout
+from pytest_tensorizer.process.interpreter import fresh_interpreter
+from pytest_tensorizer.process.limits import parse_method, parse_size, parse_timeout, why_memory_is_unlimited
 from pytest_tensorizer.process.server import preload
 from pytest_tensorizer.process.zygote import Zygote
 
@@ -101,7 +103,7 @@ def run_isolated(
     it Python code sees MemoryError.
 
     `method` is "zygote": a fork of a process that was started for that, and has imported torch if this one has; or
-    "spawn": a fresh interpreter, which is slower and has imported nothing. Without it, the zygote.
+    "spawn": a fresh interpreter, which is slower and has imported nothing. Without it, the zygote on Linux.
 
     Raises:
         IsolatedError: the process crashed, was killed, exited or ran out of time; the message has the signal, the
@@ -113,12 +115,14 @@ def run_isolated(
             comes as a RuntimeError with its name and message.
     """
     limit = None if memory_limit is None else parse_size(memory_limit)
+    if limit is not None and (reason := why_memory_is_unlimited()):
+        warnings.warn(f"run_isolated(): {reason}", RuntimeWarning, stacklevel=2)
     seconds = parse_timeout(timeout)
     chosen = parse_method(method)
     call = _Call(_travelling(function, args), _name(function), tuple(sys.path), os.getcwd(), limit)
     outcome: list[tuple[Any, ...]] = []
-    with Zygote() if chosen == "spawn" else _ZYGOTES.borrowed() as zygote:
-        ending = zygote.run(call, outcome.append, timeout=seconds)
+    with fresh_interpreter() if chosen == "spawn" else _ZYGOTES.borrowed() as process:
+        ending = process.run(call, outcome.append, timeout=seconds)
     kind = outcome[0][0] if outcome else None
     if kind == "returned" and ending.clean:
         return _result(outcome[0][1], function)

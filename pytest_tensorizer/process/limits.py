@@ -1,8 +1,10 @@
-"""Limits of a clean process: how people write them, and how they are set."""
+"""What can be asked of a clean process, how people write it, and how a limit is set."""
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -36,16 +38,27 @@ def parse_timeout(timeout: float | None) -> float | None:
     return float(timeout)
 
 
+def zygotes_are_available() -> bool:
+    """On Linux, since 5.3."""
+    return hasattr(os, "pidfd_open")
+
+
 METHODS = ("zygote", "spawn")
 
 
 def parse_method(method: str | None) -> str:
-    """ "zygote" or "spawn". Raises ValueError for another."""
-    if method is None:
-        return METHODS[0]
-    if method not in METHODS:
+    """ "zygote" or "spawn". None is the first, and it is always the second where there are no zygotes.
+
+    Raises ValueError for another.
+    """
+    if method not in (None, *METHODS):
         raise ValueError(f"method={method!r} is not known: use {' or '.join(map(repr, METHODS))}")
-    return method
+    return (method or METHODS[0]) if zygotes_are_available() else METHODS[1]
+
+
+def why_memory_is_unlimited() -> str:
+    """Why a memory limit has no effect on this system, or "" where it has."""
+    return "" if sys.platform == "linux" else f"memory_limit has no effect on {sys.platform}, only on Linux"
 
 
 def limit_memory(size: int) -> None:
@@ -55,6 +68,8 @@ def limit_memory(size: int) -> None:
     and mapped files merely reserve. What there is already does not count, so that a limit means the same whatever a
     zygote has imported.
     """
+    if why_memory_is_unlimited():
+        return
     import resource
 
     size += _data_segment()

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from pytest_tensorizer.options import Settings
+from pytest_tensorizer.process.conversation import UnfitError
 from pytest_tensorizer.process.ending import Ending
-from pytest_tensorizer.process.limits import METHODS, parse_method, parse_size, parse_timeout
+from pytest_tensorizer.process.interpreter import Interpreter, fresh_interpreter
+from pytest_tensorizer.process.limits import parse_method, parse_size, parse_timeout, why_memory_is_unlimited
 from pytest_tensorizer.process.pytest_child import CLEAN, Collection, FreshTestJob, TestJob, path_and_names
 from pytest_tensorizer.process.replay import Replay
-from pytest_tensorizer.process.zygote import UnfitError, Zygote, ZygoteError
+from pytest_tensorizer.process.zygote import Zygote, ZygoteError
 
 MARKER = "fresh_process"
 _count = itertools.count()
@@ -28,7 +30,7 @@ class Isolation:
 
     timeout: float | None = 60.0
     memory_limit: int | None = None
-    method: str = METHODS[0]
+    method: str = "zygote"
 
     @classmethod
     def of(cls, item: pytest.Item) -> Isolation:
@@ -106,15 +108,17 @@ def _prepare(item: pytest.Item, nextitem: pytest.Item | None) -> tuple[Isolation
         isolation = Isolation.of(item)
     except ValueError as error:
         raise _failure(error) from None
+    if isolation.memory_limit is not None and (reason := why_memory_is_unlimited()):
+        item.warn(pytest.PytestWarning(f"{MARKER}: {reason}"))
     processes = Processes.of(item.config)
     job = _job(item, isolation)
     try:
         if isolation.method == "zygote" and processes.zygotes_are_fit:
             zygote = processes.zygote()
             return isolation, lambda replay: processes.run_in(zygote, item, job, isolation, replay)
-        fresh = Zygote()
+        fresh = fresh_interpreter()
         return isolation, lambda replay: processes.run_afresh(fresh, item, job, isolation, replay)
-    except (ZygoteError, NotImplementedError) as error:
+    except ZygoteError as error:
         raise _failure(error) from None
 
 
@@ -177,10 +181,10 @@ class Processes:
                     "interpreter, which is slower. --accelerator-guard=error names who does it"
                 )
             )
-            return self.run_afresh(Zygote(), item, job, isolation, replay)
+            return self.run_afresh(fresh_interpreter(), item, job, isolation, replay)
 
     def run_afresh(
-        self, fresh: Zygote, item: pytest.Item, job: TestJob, isolation: Isolation, replay: Replay
+        self, fresh: Zygote | Interpreter, item: pytest.Item, job: TestJob, isolation: Isolation, replay: Replay
     ) -> Ending:
         collection = self._collection(argument=_argument(item, job.path, job.names))
         with fresh:

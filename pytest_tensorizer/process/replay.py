@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_tensorizer.process.ending import Ending
+from pytest_tensorizer.process.stacks import shorten
 
 
 class Replay:
@@ -78,7 +79,8 @@ class Replay:
         if self._teardown is not None and self._teardown.failed:
             text.append(self._teardown.longreprtext)
         # What earlier phases printed stands in their reports.
-        sections = [(name, out) for name, out in (("stdout", ending.stdout), ("stderr", ending.stderr)) if out]
+        outputs = [("stdout", ending.stdout), ("stderr", shorten(ending.stderr))]
+        sections = [(name, out) for name, out in outputs if out]
         self._fail(phase, "\n".join(text), ending.duration, sections)
         if phase != "teardown":
             self.close_test()

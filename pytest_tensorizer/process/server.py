@@ -135,7 +135,7 @@ class _Server:
             if pid == 0:
                 messages = self._become_child(request.descriptors)
                 if self._threads is None:
-                    return child.run_job(request.payload, messages, None)
+                    return child.run_job(request.payload, messages, None, forked=False)
                 child.run_job_and_exit(request.payload, messages, prepared)
             for descriptor in request.descriptors:
                 os.close(descriptor)

@@ -6,7 +6,6 @@ import contextlib
 import os
 import pickle
 import select
-import selectors
 import signal
 import socket
 import subprocess
@@ -15,24 +14,16 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from pytest_tensorizer.process.child import Job, unframed
+from pytest_tensorizer.process.child import Job, changes, unframed
+from pytest_tensorizer.process.conversation import GRACE, SECONDS_TO_OBEY, converse, text_of
 from pytest_tensorizer.process.ending import Ending, describe_status
-from pytest_tensorizer.process.server import ABORT, BOOTSTRAP, HEADER, JOB, KILL, Template
-
-_GRACE = 2.0
-"""Seconds between the signal that asks for every thread's stack and the one that kills."""
-_SECONDS_TO_OBEY = 10.0
-"""Seconds for what takes a zygote milliseconds: then it has itself to be killed."""
+from pytest_tensorizer.process.server import BOOTSTRAP, HEADER, JOB, Template
 
 
 class ZygoteError(RuntimeError):
     """The process that was to do the job could not be started. The message has what it printed."""
-
-
-class UnfitError(RuntimeError):
-    """The zygote has initialised an accelerator while it got ready: no fork of it can use that."""
 
 
 class Zygote:
@@ -43,12 +34,9 @@ class Zygote:
 
     Raises:
         ZygoteError: it could not be started, or had not got ready after `start_timeout` seconds.
-        NotImplementedError: this is not Linux, or a Linux before 5.3.
     """
 
     def __init__(self, template: Template | None = None, *, start_timeout: float | None = 600.0) -> None:
-        if not hasattr(os, "pidfd_open"):
-            raise NotImplementedError(f"clean processes need Linux (pidfd_open), and this is {sys.platform}")
         self._stack = contextlib.ExitStack()
         self._owner = os.getpid()
         self._buffer = bytearray()
@@ -99,12 +87,12 @@ class Zygote:
         if messages:
             how = f"could not get ready:\n{messages[0][1]}"
         elif select.select([self._exited], [], [], 0)[0]:
-            how = f"{describe_status(self.status())} before it was ready"
+            how = f"{describe_status(self._status())} before it was ready"
         else:
             os.kill(self._process.pid, signal.SIGABRT)  # for its stacks
-            select.select([self._exited], [], [], _GRACE)
+            select.select([self._exited], [], [], GRACE)
             how = f"was not ready after {timeout:g} s"
-        texts = [("stdout", _text(self._logs[0])), ("stderr", _text(self._logs[1]))]
+        texts = [("stdout", text_of(self._logs[0])), ("stderr", text_of(self._logs[1]))]
         printed = "".join(f"\n--- its {name} ---\n{text}" for name, text in texts if text)
         return f"the process that was to run it {how}{printed}"
 
@@ -114,14 +102,17 @@ class Zygote:
 
     @property
     def exit_descriptor(self) -> int:
-        """Readable once the zygote is gone."""
         return self._exited
 
     def is_alive(self) -> bool:
         return not self.dead and not select.select([self._exited], [], [], 0)[0]
 
-    def status(self) -> int:
-        """How the zygote, which is gone, has ended. It is not reaped by this: see `close`."""
+    def gone(self) -> str:
+        """How the zygote, which is gone, has ended: "the process that watched it died of SIGKILL"."""
+        return f"the process that watched it {describe_status(self._status())}"
+
+    def _status(self) -> int:
+        # Not reaped by this: see `close`.
         result = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         assert result is not None
         return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
@@ -129,49 +120,14 @@ class Zygote:
     def run(
         self, job: Job, receive: Callable[[tuple[Any, ...]], None], *, timeout: float | None, capture: bool = True
     ) -> Ending:
-        """Do `job` in a child; `receive` gets each message as it comes.
+        """Do `job` in a child: see :func:`converse`."""
+        payload = pickle.dumps((changes(self._environment, dict(os.environ)), job))
+        return converse(self, payload, receive, timeout=timeout, capture=capture)
 
-        After `timeout` seconds the child is asked for its stacks (SIGABRT, which faulthandler answers on its standard
-        error) and then killed. Whatever happens here, a KeyboardInterrupt included, the child and all that it has
-        started is killed before this returns.
-
-        Raises:
-            UnfitError: the child cannot use the accelerator. Nothing of the job has been done.
-            Exception: what pickling the job raises.
-        """
-        payload = pickle.dumps((_changes(self._environment, dict(os.environ)), job))
-        started = time.monotonic()
-        with contextlib.ExitStack() as stack:
-            outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in "12"] if capture else []
-            read_end, write_end = os.pipe()
-            stack.callback(os.close, read_end)
-            os.set_blocking(read_end, False)
-            try:
-                descriptors = [write_end, *([file.fileno() for file in outputs] or (1, 2))]
-                with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is dead, as will be seen
-                    socket.send_fds(self._control, [HEADER.pack(JOB, len(payload))], descriptors)
-                    self._control.sendall(payload)
-            finally:
-                os.close(write_end)
-            listener = _Listener(self, read_end, receive)
-            try:
-                listener.listen(None if timeout is None else started + timeout)
-            except BaseException:
-                self.close()
-                raise
-            returncode, peak = listener.exited or (-signal.SIGKILL, 0)
-            if listener.lost:
-                self.close()
-            return Ending(
-                returncode=returncode,
-                timed_out=listener.timed_out,
-                done=listener.done,
-                duration=time.monotonic() - started,
-                peak_bytes=peak,
-                stdout=_text(outputs[0]) if capture else "",
-                stderr=_text(outputs[1]) if capture else "",
-                lost=listener.lost,
-            )
+    def begin(self, payload: bytes, descriptors: list[int]) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is dead, as will be seen
+            socket.send_fds(self._control, [HEADER.pack(JOB, len(payload))], descriptors)
+            self._control.sendall(payload)
 
     def ask(self, kind: bytes) -> None:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
@@ -188,7 +144,7 @@ class Zygote:
         if self._owner == os.getpid() and not self.dead:
             self.dead = True
             self._control.close()  # which asks it to end
-            if not select.select([self._exited], [], [], _SECONDS_TO_OBEY)[0]:
+            if not select.select([self._exited], [], [], SECONDS_TO_OBEY)[0]:
                 self._process.kill()
                 select.select([self._exited], [], [])
             # Until it is reaped, the number of its session can belong to nobody else.
@@ -206,73 +162,6 @@ class Zygote:
         self.close()
 
 
-class _Listener:
-    """Hears one child out: its messages, its end as the zygote tells it, or that of the zygote."""
-
-    def __init__(self, zygote: Zygote, messages: int, receive: Callable[[tuple[Any, ...]], None]) -> None:
-        self._zygote = zygote
-        self._messages = messages
-        self._receive = receive
-        self._buffer = bytearray()
-        self.exited: tuple[int, int] | None = None
-        self.done = self.timed_out = False
-        self.lost = ""
-
-    def listen(self, deadline: float | None) -> None:
-        steps = iter([(ABORT, _GRACE), (KILL, _SECONDS_TO_OBEY)])
-        with selectors.DefaultSelector() as selector:
-            for descriptor in (self._messages, self._zygote.control, self._zygote.exit_descriptor):
-                selector.register(descriptor, selectors.EVENT_READ)
-            while self.exited is None and not self.lost:
-                remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-                ready = {key.fd for key, _ in selector.select(remaining)}
-                if self._messages in ready and not self._read():
-                    selector.unregister(self._messages)  # all ends are closed: the exit is a moment away
-                if self._zygote.control in ready:
-                    self._hear()
-                if self._zygote.exit_descriptor in ready and self.exited is None:
-                    self.lost = f"the process that watched it {describe_status(self._zygote.status())}"
-                # A child that never stops talking leaves nothing to wait for.
-                if deadline is not None and time.monotonic() >= deadline and self.exited is None and not self.lost:
-                    self.timed_out = True
-                    request, seconds = next(steps, (None, 0.0))
-                    deadline = time.monotonic() + seconds
-                    if request is None:
-                        self.lost = "the process that watched it did not answer"
-                    else:
-                        self._zygote.ask(request)
-        while self._read():  # what came before the end
-            pass
-
-    def _hear(self) -> None:
-        for kind, *rest in self._zygote.told():
-            if kind == "exited":
-                self.exited = (rest[0], rest[1])
-
-    def _read(self) -> bool:
-        """Read what there is of the child's messages. False when nothing is left, or for now nothing is there."""
-        try:
-            data = os.read(self._messages, 1 << 20)
-        except BlockingIOError:
-            return False
-        self._buffer += data
-        for message in map(_unpickled, unframed(self._buffer)):
-            if message == ("done",):
-                self.done = True
-            elif message == ("unfit",):
-                raise UnfitError("an accelerator was initialised before the fork")
-            else:
-                self._receive(message)
-        return bool(data)
-
-
-def _changes(before: dict[str, str], now: dict[str, str]) -> dict[str, str | None]:
-    """What has happened to the environment; None is for what is gone."""
-    changes: dict[str, str | None] = {name: value for name, value in now.items() if before.get(name) != value}
-    changes.update(dict.fromkeys(before.keys() - now.keys()))
-    return changes
-
-
 def _session(number: int) -> list[int]:
     """The processes of the session `number` that still run, but for its leader."""
     found = []
@@ -284,16 +173,3 @@ def _session(number: int) -> list[int]:
             if int(session) == number and state not in "ZX":
                 found.append(int(entry.name))
     return found
-
-
-def _unpickled(data: bytes) -> tuple[Any, ...]:
-    try:
-        message: tuple[Any, ...] = pickle.loads(data)
-    except Exception as error:  # noqa: BLE001 - what the code under test wrote into the pipe is its own fault
-        return ("broken", f"a message from the child could not be read: {type(error).__name__}: {error}")
-    return message
-
-
-def _text(file: IO[bytes]) -> str:
-    file.seek(0)
-    return file.read().decode(errors="replace")

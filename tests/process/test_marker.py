@@ -148,10 +148,6 @@ HOSTILE = """
         def test_only_in_parent():
             pass
 
-        @pytest.mark.fresh_process(method="spawn")
-        def test_only_in_parent_afresh():
-            pass
-
     @pytest.mark.skipif(not IN_CHILD, reason="decided where it runs")
     def test_condition_in_child():
         pass
@@ -217,6 +213,14 @@ HOSTILE = """
 """
 
 CONFTEST = """
+    if os.environ["WAY"] == "elsewhere" and hasattr(os, "pidfd_open"):
+        del os.pidfd_open
+
+    def pytest_collection_modifyitems(items):
+        if os.environ["WAY"] == "spawn":
+            for item in items:
+                item.add_marker(pytest.mark.fresh_process(method="spawn"))
+
     def pytest_tensorizer_child_environment(item):
         if item.name == "test_hook_raises":
             raise LookupError("from the hook")
@@ -238,14 +242,23 @@ BROKEN = """
 """
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("hostile"), conftest=CONFTEST, test_hostile=HOSTILE, test_broken=BROKEN)
+WAYS = ["zygote", "spawn", "elsewhere"]
+"""Forked from a zygote, in a fresh interpreter, and in one on a system that is not Linux."""
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="module")
-def hostile(directory: Path) -> Run:
-    return run_pytest(directory, "-n2", "--junitxml=junit.xml", "-o", "junit_logging=all", "--strict-markers")
+def directory(tmp_path_factory: pytest.TempPathFactory, way: str) -> Path:
+    return write(tmp_path_factory.mktemp(way), conftest=CONFTEST, test_hostile=HOSTILE, test_broken=BROKEN)
+
+
+@pytest.fixture(scope="module")
+def hostile(directory: Path, way: str) -> Run:
+    return run_pytest(directory, "-n2", "--junitxml=junit.xml", "-o", "junit_logging=all", "--strict-markers", WAY=way)
 
 
 @pytest.mark.parametrize(
@@ -286,9 +299,9 @@ TOLD = {
         "setup",
         r"0 tests of this id were collected in the clean process, which has .*test_unresolved\[of-the-child\]",
     ),
-    "test_only_in_parent": ("setup", "0 tests of this id were collected in the clean process, which has "),
-    "test_only_in_parent_afresh": (
+    "test_only_in_parent": (
         "setup",
+        "0 tests of this id were collected in the clean process, which has |"
         "uncollected in the clean process:\npytest refuses to collect; its message stands on stderr\n",
     ),
     "test_uncollected": ("setup", "uncollected in the clean process:\n(.*\n)*.*ImportError: only in the child"),
