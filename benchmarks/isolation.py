@@ -79,12 +79,10 @@ def main() -> None:
         interpreter = statistics.median(fresh_interpreter() for _ in range(5))
         fork, one = statistics.median(bare), statistics.median(zygote)
     print(f"one more test that imports torch, of {count} (medians of 3)")
-    print(f"  bare fork and wait                       {fork * 1e3:8.1f} ms")
-    print(f"  zygote                                   {one * 1e3:8.1f} ms  {one / fork:6.1f} times the bare fork")
-    print(f"  fresh interpreter, method=spawn          {spawn * 1e3:8.1f} ms  {spawn / one:6.1f} times the zygote")
-    print(
-        f"  an interpreter that only imports the two {interpreter * 1e3:8.1f} ms  {interpreter / one:6.1f} times the zygote"
-    )
+    print(f"  bare fork and wait               {fork * 1e3:8.1f} ms")
+    print(f"  zygote                           {one * 1e3:8.1f} ms  {one / fork:6.1f} times the bare fork")
+    print(f"  fresh interpreter, method=spawn  {spawn * 1e3:8.1f} ms  {spawn / one:6.1f} times the zygote")
+    print(f"  importing pytest and torch, only {interpreter * 1e3:8.1f} ms  {interpreter / one:6.1f} times the zygote")
     print(f"a session of one test takes {in_process:.2f} s, and its zygote {statistics.median(start):.2f} s more")
 
 
