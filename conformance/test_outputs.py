@@ -23,8 +23,8 @@ from pytest_tensorizer.suite.skips import missing, not_claimed
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 GREEDY, SEEDED = Sampling(max_new_tokens=8), Sampling(max_new_tokens=8, temperature=1.0, seed=7)
 
-# A fresh interpreter for each, with room for the libraries that an engine imports.
-pytestmark = pytest.mark.fresh_process(timeout=300, memory_limit="16GiB", method="spawn")
+# A process for each, with room for the libraries that an engine imports.
+pytestmark = pytest.mark.fresh_process(timeout=300, memory_limit="16GiB")
 
 
 def _prompts(engine: Engine) -> list[Prompt]:
@@ -55,45 +55,42 @@ def _original(model: Model, dtype: torch.dtype, device: str) -> LoadedModule:
 
 
 @check("outputs/identical", subject="format")
+@pytest.mark.parametrize("place", ["local", "s3"])
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=DTYPES)
 def test_identical(
     tensorizer_format: Format,
     tensorizer_model: Model,
     tensorizer_engine: Engine,
     tensorizer_storage: Callable[[str], Storage],
     tensorizer_device: str,
+    dtype: torch.dtype,
+    place: str,
 ) -> None:
-    """A checkpoint written by the format and loaded by the engine is the original: from disk and S3.
+    """A checkpoint written by the format and loaded by the engine is the original, from the disk and from S3.
 
     Its weights are, bit for bit, and so is what it generates: tokens, text and log probabilities, greedily chosen and
-    sampled with a seed. The engine loads into a module of other weights. So it goes in float32 and in bfloat16, where
-    the format claims them.
+    sampled with a seed. The engine loads into a module of other weights.
     """
     if not hasattr(tensorizer_format, "save_module"):
         not_claimed(tensorizer_format.name, "modules")
-    claimed = {name: dtype for name, dtype in DTYPES.items() if claims(tensorizer_format, f"dtype:{name}")}
-    if not claimed:
-        not_claimed(tensorizer_format.name, " or ".join(f"dtype:{name}" for name in DTYPES))
-    absent = lacking(tensorizer_format, "s3") if claims(tensorizer_format, "s3") else None
-    for dtype_name, dtype in claimed.items():
-        original = _original(tensorizer_model, dtype, tensorizer_device)
-        weights, outputs = _on_cpu(original.weights()), _run(original, tensorizer_engine)
-        for place in ["local"] if absent else ["local", "s3"]:
-            file = WeightsFile.write(
-                tensorizer_model.module(dtype),
-                tensorizer_format,
-                tensorizer_storage(place),
-                f"{dtype_name}{tensorizer_format.suffix}",
-            )
-            checkpoint = Checkpoint(tensorizer_model.directory, file)
-            context = f"{checkpoint}, {dtype_name}"
-            loaded = tensorizer_engine.load(checkpoint, device=tensorizer_device, dtype=dtype)
-            assert_identical(
-                _on_cpu(loaded.weights()), weights, context=f"{context}: other weights than the original's"
-            )
-            _assert_outputs(_run(loaded, tensorizer_engine), outputs, tensorizer_engine, context)
-            loaded.close()
-    if absent is not None:
-        missing(absent, f"{tensorizer_format.name} needs it for s3; from the disk all was identical")
+    dtype_name = str(dtype).removeprefix("torch.")
+    if not claims(tensorizer_format, f"dtype:{dtype_name}"):
+        not_claimed(tensorizer_format.name, f"dtype:{dtype_name}")
+    if place == "s3" and claims(tensorizer_format, "s3") and (absent := lacking(tensorizer_format, "s3")):
+        missing(absent, f"{tensorizer_format.name} needs it for s3")
+    original = _original(tensorizer_model, dtype, tensorizer_device)
+    file = WeightsFile.write(
+        tensorizer_model.module(dtype), tensorizer_format, tensorizer_storage(place), f"model{tensorizer_format.suffix}"
+    )
+    checkpoint = Checkpoint(tensorizer_model.directory, file)
+    context = f"{checkpoint}, {dtype_name}"
+    loaded = tensorizer_engine.load(checkpoint, device=tensorizer_device, dtype=dtype)
+    assert_identical(
+        _on_cpu(loaded.weights()), _on_cpu(original.weights()), context=f"{context}: other weights than the original's"
+    )
+    outputs = _run(original, tensorizer_engine)
+    _assert_outputs(_run(loaded, tensorizer_engine), outputs, tensorizer_engine, context)
+    loaded.close()
 
 
 @check("outputs/engine", subject="engine")
@@ -103,22 +100,38 @@ def test_engine(
     tensorizer_storage: Callable[[str], Storage],
     tensorizer_device: str,
 ) -> None:
-    """The engine runs on the weights that it reports, and from prompt embeddings as from the tokens they stand for.
+    """The engine runs on the weights that it reports.
 
     It loads a checkpoint written by `torch.save`, so that no other library stands between. An engine that captured a
-    parameter before loading, and goes on using it, reports the right weights and generates with stale ones. What it
-    generates from a prompt embedding is what it generates from the token ids whose embedding rows that holds.
+    parameter before loading, and goes on using it, reports the right weights and generates with stale ones.
     """
-    module = tensorizer_model.module()
-    file = WeightsFile.write(module, TorchFormat(), tensorizer_storage("local"), "weights.pt")
-    checkpoint = Checkpoint(tensorizer_model.directory, file)
-    loaded = tensorizer_engine.load(checkpoint, device=tensorizer_device, dtype=torch.float32)
+    loaded = _load(tensorizer_engine, tensorizer_model, tensorizer_storage("local"), tensorizer_device)
     original = _original(tensorizer_model, torch.float32, tensorizer_device)
     assert_identical(_on_cpu(loaded.weights()), _on_cpu(original.weights()), facets={"bits", "dtype", "shape"})
     _assert_outputs(_run(loaded, tensorizer_engine), _run(original, tensorizer_engine), tensorizer_engine, "the engine")
-    if "prompt_embeds" in tensorizer_engine.capabilities:
-        tokens = [1, 40, 91, 300, 17]
-        rows = module.get_input_embeddings()(torch.tensor(tokens)).detach()  # type: ignore[operator]
-        from_tokens, from_rows = (_run(loaded, tensorizer_engine, [prompt]) for prompt in (tokens, rows))
-        assert_identical(from_rows, from_tokens, context="prompt embeddings against the token ids they stand for")
     loaded.close()
+
+
+@check("outputs/prompt-embeds", subject="engine")
+def test_prompt_embeds(
+    tensorizer_engine: Engine,
+    tensorizer_model: Model,
+    tensorizer_storage: Callable[[str], Storage],
+    tensorizer_device: str,
+) -> None:
+    """A prompt embedding that holds the embedding rows of tokens generates what these tokens do."""
+    if "prompt_embeds" not in tensorizer_engine.capabilities:
+        not_claimed(tensorizer_engine.name, "prompt_embeds")
+    loaded = _load(tensorizer_engine, tensorizer_model, tensorizer_storage("local"), tensorizer_device)
+    tokens = [1, 40, 91, 300, 17]
+    embedding: Callable[[Tensor], Tensor] = tensorizer_model.module().get_input_embeddings()  # type: ignore[operator]
+    rows = embedding(torch.tensor(tokens)).detach()
+    from_tokens, from_rows = (_run(loaded, tensorizer_engine, [prompt]) for prompt in (tokens, rows))
+    assert_identical(from_rows, from_tokens, context="prompt embeddings against the token ids they stand for")
+    loaded.close()
+
+
+def _load(engine: Engine, model: Model, storage: Storage, device: str) -> LoadedModel:
+    """The true model in float32, as the engine loads it from what `torch.save` wrote."""
+    file = WeightsFile.write(model.module(), TorchFormat(), storage, "weights.pt")
+    return engine.load(Checkpoint(model.directory, file), device=device, dtype=torch.float32)

@@ -69,7 +69,7 @@ def test_rejects(tensorizer_prompt_embeds_loader: PromptEmbedsLoader, kind: str)
 
 @check("prompt-embeds/rejects-sparse", subject="prompt-embeds")
 @pytest.mark.parametrize("layout", SPARSE)
-@pytest.mark.fresh_process(timeout=120, memory_limit="8GiB", method="spawn")
+@pytest.mark.fresh_process(timeout=120, memory_limit="8GiB")
 def test_rejects_sparse(tensorizer_prompt_embeds_loader: PromptEmbedsLoader, layout: str) -> None:
     """A sparse tensor whose indices are invalid is refused before it is made dense, which would write elsewhere.
 

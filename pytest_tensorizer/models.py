@@ -79,6 +79,9 @@ CONFIGS: dict[str, tuple[Callable[[], Any], str]] = {
 }
 """Name -> (configuration, architecture) of the tiny models."""
 
+IMPORTS = tuple(f"transformers.models.{name}.modeling_{name}" for name in CONFIGS)
+"""What the tiny models import when they are made."""
+
 
 @dataclass(frozen=True)
 class Model:

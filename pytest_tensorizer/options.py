@@ -72,6 +72,11 @@ OPTIONS = (
         "fresh-process-preload", "string", "torch", "MODULES",
         "modules that those processes find imported, with spaces between them (default: torch)", "",
     ),
+    Option(
+        "accelerator-guard", "string", "", "error|warn|off",
+        "what it means if something touches a GPU while tests are collected (default: warn; error with "
+        "--tensorizer-conformance)", "",
+    ),
 )  # fmt: skip
 
 
@@ -105,6 +110,7 @@ class Settings(NamedTuple):
     s3_credentials: str
     fresh_process: bool
     fresh_process_preload: str
+    accelerator_guard: str
     explicit: frozenset[str]
     """The names of the options that somebody has set, on the command line or in the ini file."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_tensorizer import hookspecs, options
+from pytest_tensorizer import accelerator_guard_pytest, hookspecs, options
 from pytest_tensorizer.fixtures import (
     _tensorizer_s3_service,
     tensorizer_bucket,
@@ -55,8 +55,9 @@ MARKERS = (
 )
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     options.add(parser)
+    accelerator_guard_pytest.watch_collection(pluginmanager)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

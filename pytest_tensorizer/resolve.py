@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
+from typing import Any
 
 
 class TargetError(ValueError):
@@ -57,6 +58,20 @@ def instantiate(found: object) -> object:
             f"{found.__module__}.{found.__qualname__}() fails: {told(error)}. Name an object, or a class that needs "
             "no arguments"
         ) from error
+
+
+def implementing(found: object, parts: tuple[str, ...], *, where: str, protocol: str) -> Any:
+    """`found`, if it has the `parts` of a protocol. `where` says in the message where it comes from.
+
+    Raises:
+        TargetError: it lacks some, or is a class of such objects.
+    """
+    lacking = [part for part in parts if not hasattr(found, part)]
+    if lacking:
+        raise TargetError(f"{where} is {found!r}, which lacks {', '.join(lacking)}: implement {protocol}")
+    if isinstance(found, type):
+        raise TargetError(f"{where} is {found!r}, which is a class: give an object")
+    return found
 
 
 def told(error: BaseException) -> str:

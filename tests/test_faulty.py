@@ -35,6 +35,11 @@ CAUGHT = [
         "the weights are identical, the outputs are not",
     ),
     (
+        "--tensorizer-engine=tests.faulty.engines:ReversesEmbeddings",
+        "test_outputs.py::test_prompt_embeds[gpt2]",
+        "prompt embeddings against the token ids they stand for",
+    ),
+    (
         "--tensorizer-prompt-embeds=tests.faulty.loaders:ignores_device_tag",
         "test_prompt_embeds.py::test_accepts",
         "Attempting to deserialize object on a CUDA device",
@@ -69,7 +74,7 @@ def test_a_fault_in_a_format_changes_what_an_engine_generates() -> None:
     """The weights that a format changed are told from the weights; without those, the outputs tell."""
     status, output = _run(
         "--tensorizer-format=tests.faulty.formats:Downcasts",
-        "tensorizer-conformance/test_outputs.py::test_identical[downcasts-llama]",
+        "tensorizer-conformance/test_outputs.py::test_identical[downcasts-llama-float32-local]",
     )
     assert status == 1, output
     assert "llama as downcasts at local, float32: other weights than the original's" in " ".join(output.split())

@@ -18,7 +18,7 @@ def test_defaults(pytester: pytest.Pytester) -> None:
     assert settings == Settings(
         conformance=False, format=("tensorizer", "safetensors"), engine="transformers", prompt_embeds="reference",
         model="", device="auto", strict=False, known_issues="", require=(), s3_endpoint="", s3_credentials="",
-        explicit=frozenset(),
+        fresh_process=False, fresh_process_preload="torch", accelerator_guard="", explicit=frozenset(),
     )  # fmt: skip
 
 
@@ -26,22 +26,24 @@ GIVEN: dict[str, Any] = {
     "conformance": True, "format": ("a:B", "torch"), "engine": "x:Y", "prompt-embeds": "p:q", "model": "m",
     "device": "cpu", "strict": True, "known-issues": "issues.toml", "require": ("curl", "cuda"),
     "s3-endpoint": "http://127.0.0.1:9", "s3-credentials": "A:B",
+    "fresh-process": True, "fresh-process-preload": "torch numpy", "accelerator-guard": "off",
 }  # fmt: skip
 
 
 def test_every_option_has_a_twin(pytester: pytest.Pytester) -> None:
     assert GIVEN.keys() == {option.name for option in OPTIONS}
     line: list[str] = []
-    for name, value in GIVEN.items():
+    for option in OPTIONS:
+        value = GIVEN[option.name]
         for one in value if isinstance(value, tuple) else [value]:
-            line.append(f"--tensorizer-{name}" if value is True else f"--tensorizer-{name}={one}")
+            line.append(option.flag if value is True else f"{option.flag}={one}")
     given = _settings(pytester, *line)
     assert given.explicit == GIVEN.keys()
     assert {name: getattr(given, name.replace("-", "_")) for name in GIVEN} == GIVEN
 
     ini = "".join(
-        f"tensorizer_{name.replace('-', '_')} = {' '.join(value) if isinstance(value, tuple) else value}\n"
-        for name, value in GIVEN.items()
+        f"{option.ini} = {' '.join(value) if isinstance(value := GIVEN[option.name], tuple) else value}\n"
+        for option in OPTIONS
     )
     pytester.makeini(f"[pytest]\naddopts = --strict-config\n{ini}")
     twin = _settings(pytester)

@@ -37,6 +37,9 @@ def test_nothing_heavy_is_imported_where_nothing_is_asked_for(pytester: pytest.P
     assert foreign == {"pytest_tensorizer"}, sorted(added)
     assert sorted(name for name in added if name.startswith("pytest_tensorizer")) == [
         "pytest_tensorizer",
+        "pytest_tensorizer.accelerator_guard",
+        "pytest_tensorizer.accelerator_guard_pytest",
+        "pytest_tensorizer.after_import",
         "pytest_tensorizer.fixtures",
         "pytest_tensorizer.hookspecs",
         "pytest_tensorizer.options",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from pytest_tensorizer.engines.protocol import CAPABILITIES, Engine, Generation, LoadedModel, Prompt, Sampling
-from pytest_tensorizer.resolve import TargetError, instantiate, load_target
+from pytest_tensorizer.resolve import implementing, instantiate, load_target
 
 __all__ = ["BUILTIN", "CAPABILITIES", "Engine", "Generation", "LoadedModel", "Prompt", "Sampling", "resolve"]
 
@@ -20,10 +20,10 @@ def resolve(name: str) -> Engine:
     """
     target = BUILTIN.get(name, name)
     found = instantiate(load_target(target, what="engine", builtin=tuple(BUILTIN)))
-    lacking = [part for part in ("name", "capabilities", "load") if not hasattr(found, part)]
-    if lacking:
-        raise TargetError(
-            f"engine {name!r} is {found!r}, which lacks {', '.join(lacking)}: "
-            "implement pytest_tensorizer.engines.Engine"
-        )
-    return cast(Engine, found)
+    return checked(found, where=f"engine {name!r}")
+
+
+def checked(found: object, *, where: str) -> Engine:
+    """`found`, if it is an engine. Raises TargetError, which names `where`, if it is not."""
+    parts = ("name", "capabilities", "load")
+    return cast(Engine, implementing(found, parts, where=where, protocol="pytest_tensorizer.engines.Engine"))

@@ -62,7 +62,11 @@ class LoadedModel(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
-    """What loads a checkpoint and generates."""
+    """What loads a checkpoint and generates.
+
+    `imports` is optional: the names of modules that it imports only when it is used, which clean processes then find
+    imported.
+    """
 
     name: str
     capabilities: frozenset[str]

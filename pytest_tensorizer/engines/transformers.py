@@ -30,6 +30,7 @@ class TransformersEngine:
 
     name = "transformers"
     capabilities = frozenset({"text", "prompt_embeds", "sampling", "bitwise"})
+    imports = ("transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto")
 
     @property
     def version(self) -> str:

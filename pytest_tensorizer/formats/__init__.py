@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from pytest_tensorizer.formats.protocol import CAPABILITIES, DEFAULT_DTYPES, Format, Location, claims
-from pytest_tensorizer.resolve import TargetError, instantiate, load_target
+from pytest_tensorizer.resolve import implementing, instantiate, load_target
 
 __all__ = ["BUILTIN", "CAPABILITIES", "DEFAULT_DTYPES", "Format", "Location", "claims", "resolve"]
 
@@ -26,10 +26,10 @@ def resolve(name: str) -> Format:
     """
     target = BUILTIN.get(name, name)
     found = instantiate(load_target(target, what="format", builtin=tuple(BUILTIN)))
-    lacking = [part for part in ("name", "suffix", "capabilities", "save", "load") if not hasattr(found, part)]
-    if lacking:
-        raise TargetError(
-            f"format {name!r} is {found!r}, which lacks {', '.join(lacking)}: "
-            "implement pytest_tensorizer.formats.Format"
-        )
-    return cast(Format, found)
+    return checked(found, where=f"format {name!r}")
+
+
+def checked(found: object, *, where: str) -> Format:
+    """`found`, if it is a format. Raises TargetError, which names `where`, if it is not."""
+    parts = ("name", "suffix", "capabilities", "save", "load")
+    return cast(Format, implementing(found, parts, where=where, protocol="pytest_tensorizer.formats.Format"))

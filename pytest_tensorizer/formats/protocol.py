@@ -40,7 +40,8 @@ class Format(Protocol):
 
     `version` is optional; without it the version of the distribution that defines the class is reported. So is
     `requirements`, a mapping from a capability to the program or library ("curl", "libsodium") that it needs: where
-    that is missing, checks of the capability are skipped by its name.
+    that is missing, checks of the capability are skipped by its name. And so is `imports`, the names of modules that
+    it imports only when it is used: clean processes find them imported.
     A format without `save_module` and `load_module` is one for state dicts only, and module checks are skipped.
     """
 

@@ -29,6 +29,7 @@ class SafetensorsFormat:
 
     name = "safetensors"
     suffix = ".safetensors"
+    imports = ("safetensors.torch",)
     capabilities = frozenset({"bytes", "backend"}) | {f"dtype:{dtype}" for dtype in _DTYPES}
 
     @property

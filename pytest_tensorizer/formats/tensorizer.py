@@ -40,6 +40,7 @@ class TensorizerFormat:
         {"s3", "bytes", "noncontiguous", "lazy", "readers", "verify", "filter", "cast", "encryption"}
     ) | {f"dtype:{dtype}" for dtype in _DTYPES}
     requirements: Mapping[str, str] = {"s3": "curl", "encryption": "libsodium"}
+    imports = ("tensorizer",)
 
     @property
     def version(self) -> str:

@@ -10,9 +10,10 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_tensorizer import devices, formats, shared
-from pytest_tensorizer.models import CONFIGS, from_directory
+from pytest_tensorizer.models import CONFIGS, IMPORTS, from_directory
 from pytest_tensorizer.options import Settings
 from pytest_tensorizer.process.pytest_child import CLEAN
+from pytest_tensorizer.process.server import preload
 from pytest_tensorizer.resolve import TargetError
 from pytest_tensorizer.suite import known_issues, overrides
 from pytest_tensorizer.suite.check import Check
@@ -194,6 +195,11 @@ class SuiteRun:
         if unmatched:
             self._refuse(f"{unmatched[0]}: the conformance suite has no such test for these subjects")
         items[:] = [*theirs, *(mine if _is_alone(session.config) else _spread(mine))]
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """In a zygote, import once what every check would import in its turn: most of its time would go there."""
+        if session.config.stash.get(CLEAN, "one test") is None:
+            preload([*IMPORTS, *sorted(self.subjects(session).imports()), "boto3"])
 
     def _stale(self, session: pytest.Session, checks: list[Check]) -> list[pytest.Item]:
         found: list[pytest.Item] = []

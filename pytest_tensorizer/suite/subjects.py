@@ -6,20 +6,15 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pytest_tensorizer.engines import checked as checked_engine
+from pytest_tensorizer.formats import checked as checked_format
 from pytest_tensorizer.options import Settings
-from pytest_tensorizer.resolve import TargetError, module_version
+from pytest_tensorizer.resolve import TargetError, implementing, module_version
 
 if TYPE_CHECKING:
     from pytest_tensorizer.engines import Engine
     from pytest_tensorizer.formats import Format
     from pytest_tensorizer.prompt_embeds import PromptEmbedsLoader
-
-_PARTS = {
-    "tensorizer_formats": ("name", "suffix", "capabilities", "save", "load"),
-    "tensorizer_engine": ("name", "capabilities", "load"),
-    "tensorizer_prompt_embeds_loader": ("__call__",),
-}
-"""Fixture -> what each object that it gives must have."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +68,16 @@ class Subjects:
         if not isinstance(formats, (list, tuple)) or not formats:
             raise TargetError(f"the fixture tensorizer_formats gives {formats!r}: return a list of formats")
         for name, value in values.items():
-            for found in value if name == "tensorizer_formats" else [value]:
-                lacking = [part for part in _PARTS[name] if not hasattr(found, part)]
-                if lacking:
-                    raise TargetError(f"the fixture {name} gives {found!r}, which lacks {', '.join(lacking)}")
-                if isinstance(found, type):
-                    raise TargetError(f"the fixture {name} gives {found!r}, which is a class: return an object")
+            where = f"what the fixture {name} gives"
+            if name == "tensorizer_formats":
+                for found in value:
+                    checked_format(found, where=where)
+            elif name == "tensorizer_engine":
+                checked_engine(value, where=where)
+            else:
+                implementing(
+                    value, ("__call__",), where=where, protocol="pytest_tensorizer.prompt_embeds.PromptEmbedsLoader"
+                )
         formats = list(formats)
         _distinct(formats)
         return Subjects(
@@ -91,6 +90,10 @@ class Subjects:
     def names(self) -> dict[str, str]:
         """Names of the subjects of which there is one."""
         return {"engine": self.engine.name, "prompt-embeds": loader_name(self.loader)}
+
+    def imports(self) -> set[str]:
+        """The modules that they say they import only when they are used."""
+        return {name for found in [*self.formats, self.engine] for name in getattr(found, "imports", ())}
 
     def all(self) -> list[Subject]:
         objects: list[tuple[str, str, object]] = [("format", f.name, f) for f in self.formats]

@@ -44,3 +44,19 @@ class _Stale:
 
     def close(self) -> None:
         self._loaded.close()
+
+
+class ReversesEmbeddings(TransformersEngine):
+    """Takes the rows of a prompt embedding last to first."""
+
+    name = "reverses-embeddings"
+
+    def load(self, checkpoint: Checkpoint, *, device: str, dtype: torch.dtype) -> LoadedModel:
+        loaded = super().load(checkpoint, device=device, dtype=dtype)
+        generate = loaded.generate
+
+        def reversed_(prompts: Sequence[Prompt], sampling: Sampling) -> list[Generation]:
+            return generate([p.flip(0) if isinstance(p, Tensor) else p for p in prompts], sampling)
+
+        loaded.generate = reversed_  # type: ignore[method-assign]
+        return loaded

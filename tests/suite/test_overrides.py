@@ -166,7 +166,7 @@ def test_an_override_and_an_option_are_a_usage_error(repository: Any, place: str
     [
         ("return None", "gives None: return a list of formats"),
         ("return []", "gives []"),
-        ("return [mine.Mine]", "is a class: return an object"),
+        ("return [mine.Mine]", "is a class: give an object"),
         ("return [object()]", "lacks name, suffix, capabilities, save, load"),
         ("return [mine.Mine(), mine.Mine()]", "two formats are called 'mine'"),
         ("raise KeyError('no key')", "KeyError: 'no key'"),

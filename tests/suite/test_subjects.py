@@ -73,9 +73,9 @@ def test_names_that_can(name: str) -> None:
 
 
 def test_engines_and_loaders_are_looked_at_too() -> None:
-    with pytest.raises(TargetError, match="fixture tensorizer_engine gives 3, which lacks name, capabilities, load"):
+    with pytest.raises(TargetError, match="fixture tensorizer_engine gives is 3, which lacks name, capabilities, load"):
         _subjects(_Format("x")).replaced({"tensorizer_engine": 3})
-    with pytest.raises(TargetError, match="fixture tensorizer_prompt_embeds_loader gives 'x', which lacks __call__"):
+    with pytest.raises(TargetError, match="fixture tensorizer_prompt_embeds_loader gives is 'x', which lacks __call__"):
         _subjects(_Format("x")).replaced({"tensorizer_prompt_embeds_loader": "x"})
 
 
