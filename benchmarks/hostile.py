@@ -1,6 +1,6 @@
 """Is every ending told right, again and again? 200 isolated tests with a crash, a hang and a memory hog among them.
 
-    python benchmarks/hostile.py [runs [tests]]
+python benchmarks/hostile.py [runs [tests]]
 """
 
 from __future__ import annotations

@@ -78,3 +78,13 @@ def test_a_fault_in_a_format_changes_what_an_engine_generates() -> None:
     )
     assert status == 1, output
     assert "llama as downcasts at local, float32: other weights than the original's" in " ".join(output.split())
+
+
+def test_an_accelerator_touched_by_the_users_tests_is_told() -> None:
+    repository = REPOSITORY / "tests/faulty/repository"
+    check = "tensorizer-conformance/test_collection.py"
+    arguments = ["-c", str(repository / "pytest.ini"), f"--rootdir={repository}", "--tensorizer-strict"]
+    status, output = _run(*arguments, check)
+    assert status == 1, output
+    told = "collection/no-accelerator own-tests Failed: torch.cuda.is_available() was called at touches_on_import.py:4"
+    assert told in " ".join(output.split())

@@ -9,23 +9,19 @@ import pytest
 
 MARKER = "tensorizer_check"
 LEVELS = ("must", "should", "info")
-SUBJECT_FIXTURES = {
-    "format": "tensorizer_format",
-    "engine": "tensorizer_engine",
-    "prompt-embeds": "tensorizer_prompt_embeds_loader",
-}
-"""Kind of subject -> the fixture through which a check of it gets the subject."""
+KINDS = ("format", "engine", "prompt-embeds", "repository")
+"""The kinds of subjects. The last is the repository in which the suite runs, with its own tests."""
 
 
 def check(id: str, *, subject: str, level: str = "must") -> pytest.MarkDecorator:
-    """Mark a test as the check `id` ("area/slug") of a `subject` ("format", "engine" or "prompt-embeds").
+    """Mark a test as the check `id` ("area/slug") of a `subject`: one of KINDS.
 
     `level` is "must" (its failure gates), "should" (gates with --tensorizer-strict) or "info".
     """
-    if level not in LEVELS or subject not in SUBJECT_FIXTURES or id.count("/") != 1:
+    if level not in LEVELS or subject not in KINDS or id.count("/") != 1:
         raise ValueError(
             f"check({id!r}, subject={subject!r}, level={level!r}): the id is area/slug, the subject one of "
-            f"{', '.join(SUBJECT_FIXTURES)}, and the level one of {', '.join(LEVELS)}"
+            f"{', '.join(KINDS)}, and the level one of {', '.join(LEVELS)}"
         )
     return getattr(pytest.mark, MARKER)(id, subject=subject, level=level)  # type: ignore[no-any-return]
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pytest_tensorizer.prompt_embeds import PromptEmbedsLoader
 
 
+REPOSITORY = "own-tests"
+"""The name of the repository as a subject, whichever it is."""
+
+
 @dataclass(frozen=True)
 class Subject:
     """One subject as the report shows it. `target` is what was given on the command line."""
@@ -89,7 +93,7 @@ class Subjects:
 
     def names(self) -> dict[str, str]:
         """Names of the subjects of which there is one."""
-        return {"engine": self.engine.name, "prompt-embeds": loader_name(self.loader)}
+        return {"engine": self.engine.name, "prompt-embeds": loader_name(self.loader), "repository": REPOSITORY}
 
     def imports(self) -> set[str]:
         """The modules that they say they import only when they are used."""
@@ -99,10 +103,11 @@ class Subjects:
         objects: list[tuple[str, str, object]] = [("format", f.name, f) for f in self.formats]
         objects.append(("engine", self.engine.name, self.engine))
         objects.append(("prompt-embeds", loader_name(self.loader), self.loader))
-        return [
+        chosen = [
             Subject(kind, name, _version(found), self.targets.get(f"{kind}:{name}", "conftest.py"))
             for kind, name, found in objects
         ]
+        return [*chosen, Subject("repository", REPOSITORY, "-", "")]
 
 
 def loader_name(loader: Any) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_tensorizer import devices
 from pytest_tensorizer.options import OPTIONS, Settings
 from pytest_tensorizer.resolve import distribution_version
-from pytest_tensorizer.suite.check import SUBJECT_FIXTURES
+from pytest_tensorizer.suite.check import KINDS
 from pytest_tensorizer.suite.known_issues import SEVERITIES
 from pytest_tensorizer.suite.report.gather import Gatherer
 
@@ -98,7 +98,7 @@ def _matrix(results: list[dict[str, Any]], width: int) -> Iterable[Line]:
 def _subject_order(subject: tuple[str, str]) -> tuple[int, bool, str]:
     """Formats, engine, loader; of the formats tensorizer first, since the others are measured beside it."""
     kind, _, name = subject[0].partition(":")
-    return list(SUBJECT_FIXTURES).index(kind), name != "tensorizer", name
+    return KINDS.index(kind), name != "tensorizer", name
 
 
 def _blocks(columns: list[list[Line]], width: int) -> Iterable[list[list[Line]]]:
