@@ -22,8 +22,12 @@ def _blocks(language: str) -> list[str]:
 
 
 def _files() -> dict[str, str]:
-    """Name -> content of the Python examples, whose first line is a comment with the name."""
-    return {block.splitlines()[0].removeprefix("# "): block for block in _blocks("python")}
+    """Name -> content of the Python examples, whose first line has the name; those of one name together."""
+    files: dict[str, str] = {}
+    for block in _blocks("python"):
+        name = block.splitlines()[0].removeprefix("# ")
+        files[name] = files.get(name, "") + block
+    return files
 
 
 def _pytest(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -39,10 +43,23 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
+USES_THE_SERVER = """
+import urllib.error, urllib.request
+import pytest
+
+@pytest.mark.fresh_process
+@pytest.mark.parametrize("n", [1, 2])
+def test_server(model_server, n):
+    with pytest.raises(urllib.error.HTTPError, match="501"):
+        urllib.request.urlopen(model_server)
+"""
+
+
 def test_examples_run(repository: Path) -> None:
+    (repository / "test_server.py").write_text(USES_THE_SERVER)
     done = _pytest(repository, "-W", "error::pytest.PytestWarning")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "12 passed" in done.stdout, done.stdout
+    assert "15 passed" in done.stdout, done.stdout
 
 
 def test_own_format_and_loader_conform(repository: Path) -> None:
