@@ -12,13 +12,14 @@ import faulthandler
 import gc
 import os
 import pickle
-import struct
 import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn, Protocol
+
+from pytest_tensorizer.process.transport import Channel
 
 
 class Job(Protocol):
@@ -37,31 +38,6 @@ class Job(Protocol):
 
         `prepared` is what the zygote has got ready, and None in a fresh interpreter.
         """
-
-
-class Channel:
-    """One end of a connection through which messages leave: tuples, pickled, each after its length."""
-
-    def __init__(self, write: Callable[[bytes], int]) -> None:
-        self._write = write
-        self._pid = os.getpid()
-
-    def send(self, *message: Any) -> None:
-        if os.getpid() != self._pid:
-            return  # a fork of the test which came back out of it: it has no say in how the test went
-        data = pickle.dumps(message)
-        data = struct.pack("<Q", len(data)) + data
-        while data:
-            data = data[self._write(data) :]
-
-
-def unframed(buffer: bytearray) -> list[bytes]:
-    """Take the whole messages out of `buffer`, where they lie each after its length, and leave the rest."""
-    found = []
-    while len(buffer) >= 8 and len(buffer) >= (end := 8 + struct.unpack_from("<Q", buffer)[0]):
-        found.append(bytes(buffer[8:end]))
-        del buffer[:end]
-    return found
 
 
 def changes(before: dict[str, str], now: dict[str, str]) -> dict[str, str | None]:

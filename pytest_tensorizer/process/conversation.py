@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable
 from typing import IO, Any, Protocol
 
-from pytest_tensorizer.process.child import unframed
 from pytest_tensorizer.process.ending import Ending
-from pytest_tensorizer.process.server import ABORT, KILL
+from pytest_tensorizer.process.transport import ABORT, KILL, unframed
 
 GRACE = 2.0
 """Seconds between the signal that asks for every thread's stack and the one that kills."""
@@ -22,7 +21,11 @@ SECONDS_TO_OBEY = 10.0
 """Seconds for what takes a zygote milliseconds: then it has itself to be killed."""
 
 
-class UnfitError(RuntimeError):
+class ZygoteError(RuntimeError):
+    """The process that was to do the job could not be started. The message has what it printed."""
+
+
+class UnfitError(ZygoteError):
     """The zygote has initialised an accelerator while it got ready: no fork of it can use that."""
 
 
@@ -69,17 +72,21 @@ def converse(
 
     Raises:
         UnfitError: the child cannot use the accelerator. Nothing of the job has been done.
+        ZygoteError: there is no room for its output, or no process to be had.
     """
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in "12"] if capture else []
-        read_end, write_end = os.pipe()
-        stack.callback(os.close, read_end)
-        os.set_blocking(read_end, False)
         try:
-            watcher.begin(payload, [write_end, *([file.fileno() for file in outputs] or (1, 2))])
-        finally:
-            os.close(write_end)
+            outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in "12"] if capture else []
+            read_end, write_end = os.pipe()
+            stack.callback(os.close, read_end)
+            os.set_blocking(read_end, False)
+            try:
+                watcher.begin(payload, [write_end, *([file.fileno() for file in outputs] or (1, 2))])
+            finally:
+                os.close(write_end)
+        except OSError as error:
+            raise ZygoteError(f"no clean process could be started: {error}") from error
         listener = _Listener(watcher, read_end, receive)
         try:
             listener.listen(None if timeout is None else started + timeout)
@@ -144,6 +151,8 @@ class _Listener:
         for kind, *rest in self._watcher.told():
             if kind == "exited":
                 self.exited = (rest[0], rest[1])
+            elif kind == "not forked":
+                self.lost = f"it could not be forked: {rest[0]}"
 
     def _read(self) -> bool:
         """Read what there is of the child's messages. False when nothing is left, or for now nothing is there."""

@@ -12,7 +12,7 @@ from pytest_tensorizer.process.limits import format_size
 class Ending:
     """How a child ended. `stdout` and `stderr` hold what it printed, or nothing where they were inherited.
 
-    `lost` says what became of the process that was to watch the child, where it is that which failed.
+    `lost` says why there is no child, or nobody to tell how it ended, where that is so.
     """
 
     returncode: int
@@ -31,7 +31,7 @@ class Ending:
     def describe(self) -> str:
         """One line: "died of SIGSEGV after 0.41 s (peak 812 MiB)"."""
         if self.lost:
-            how = f"was killed, because {self.lost},"
+            how = f"is lost, because {self.lost},"
         elif self.timed_out:
             how = "did not end in time and was killed"
         elif self.returncode < 0:

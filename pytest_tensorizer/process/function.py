@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pytest_tensorizer.process.child import Channel, imports_are_over
+from pytest_tensorizer.process.child import imports_are_over
 from pytest_tensorizer.process.ending import Ending
 from pytest_tensorizer.process.interpreter import fresh_interpreter
 from pytest_tensorizer.process.limits import parse_method, parse_size, parse_timeout, why_memory_is_unlimited
 from pytest_tensorizer.process.server import preload
+from pytest_tensorizer.process.transport import Channel
 from pytest_tensorizer.process.zygote import Zygote
 
 T = TypeVar("T")
@@ -147,15 +148,22 @@ class _Pool:
         if self._owner != os.getpid():  # a fork of this process has its own, and forgets ours
             self._idle, self._owner = [], os.getpid()
             atexit.register(self._close, self._owner)
-        try:
-            zygote = self._idle.pop()  # the last one first: the memory of that one is warm
-        except IndexError:
-            zygote = Zygote(_Modules(("torch",) if "torch" in sys.modules else ()))
+        zygote = self._take() or Zygote(_Modules(("torch",) if "torch" in sys.modules else ()))
         try:
             yield zygote
         finally:
             if not zygote.dead:
                 self._idle.append(zygote)
+
+    def _take(self) -> Zygote | None:
+        while True:
+            try:
+                zygote = self._idle.pop()  # the last one first: the memory of that one is warm
+            except IndexError:  # none, or another thread was faster
+                return None
+            if zygote.is_alive():
+                return zygote
+            zygote.close()
 
     def _close(self, owner: int) -> None:
         while self._owner == owner == os.getpid() and self._idle:

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_tensorizer.process import child
-from pytest_tensorizer.process.child import Channel, Job, unframed
-from pytest_tensorizer.process.conversation import converse
+from pytest_tensorizer.process.child import Job
+from pytest_tensorizer.process.conversation import ZygoteError, converse
 from pytest_tensorizer.process.ending import Ending
 from pytest_tensorizer.process.limits import zygotes_are_available
-from pytest_tensorizer.process.server import ABORT, KILL
+from pytest_tensorizer.process.transport import ABORT, KILL, Channel, unframed
 from pytest_tensorizer.process.zygote import Zygote
 
 BOOTSTRAP = """\
@@ -127,6 +127,8 @@ def fresh_interpreter() -> Zygote | Interpreter:
     """What does one job in an interpreter that has imported nothing.
 
     Raises:
-        ZygoteError: it could not be started.
+        ZygoteError: it could not be started, or this is Windows.
     """
+    if not hasattr(os, "killpg"):
+        raise ZygoteError(f"clean processes need Linux or macOS, and this is {sys.platform}")
     return Zygote() if zygotes_are_available() else Interpreter()

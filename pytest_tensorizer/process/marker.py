@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from pytest_tensorizer.options import Settings
-from pytest_tensorizer.process.conversation import UnfitError
+from pytest_tensorizer.process.conversation import UnfitError, ZygoteError
 from pytest_tensorizer.process.ending import Ending
 from pytest_tensorizer.process.interpreter import Interpreter, fresh_interpreter
 from pytest_tensorizer.process.limits import parse_method, parse_size, parse_timeout, why_memory_is_unlimited
 from pytest_tensorizer.process.pytest_child import CLEAN, Collection, FreshTestJob, TestJob, path_and_names
 from pytest_tensorizer.process.replay import Replay
-from pytest_tensorizer.process.zygote import Zygote, ZygoteError
+from pytest_tensorizer.process.zygote import Zygote
 
 MARKER = "fresh_process"
 _count = itertools.count()
@@ -69,16 +69,20 @@ def runs_in_clean_process(item: pytest.Item) -> bool:
 
 
 def isolation_is_off(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    """For `pytest_report_collectionfinish`: the line that says so, where a debugger was asked for."""
+    """For `pytest_report_collectionfinish`: the line that says so, where the terminal is needed."""
     marked = sum(map(is_marked, items)) if _debugs(config) else 0
     if not marked:
         return []
-    return [f"{MARKER}: --pdb or --trace turns isolation off, {marked} marked test(s) run in this process"]
+    option = next(flag for name, flag in _NEED_A_TERMINAL.items() if config.getoption(name, default=False))
+    return [f"{MARKER}: {option} turns isolation off, {marked} marked test(s) run in this process"]
+
+
+_NEED_A_TERMINAL = {"usepdb": "--pdb", "trace": "--trace", "setupshow": "--setup-show", "setuponly": "--setup-only"}
+"""Options of pytest that want the terminal, which a clean process does not have."""
 
 
 def _debugs(config: pytest.Config) -> bool:
-    """A debugger needs the terminal, which a clean process does not have."""
-    return bool(config.getoption("usepdb", default=False) or config.getoption("trace", default=False))
+    return any(config.getoption(option, default=False) for option in _NEED_A_TERMINAL)
 
 
 def run_in_clean_process(item: pytest.Item, nextitem: pytest.Item | None) -> None:
@@ -94,7 +98,12 @@ def run_in_clean_process(item: pytest.Item, nextitem: pytest.Item | None) -> Non
         replay.close_test()
     else:
         isolation, run = prepared.result
-        replay.close(run(replay), isolation.timeout)
+        try:
+            ending = run(replay)
+        except ZygoteError as error:
+            replay.refuse(str(error))
+        else:
+            replay.close(ending, isolation.timeout)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 

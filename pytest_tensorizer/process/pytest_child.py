@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from pytest_tensorizer.process.child import Channel, imports_are_over
+from pytest_tensorizer.process.child import imports_are_over
 from pytest_tensorizer.process.limits import format_size
 from pytest_tensorizer.process.server import preload
+from pytest_tensorizer.process.transport import Channel
 
 CLEAN: pytest.StashKey[str | None] = pytest.StashKey()
 """Set in a clean process, and in the zygote that it is forked from: tests run there, and nothing is decided or shown.
@@ -178,7 +179,10 @@ class Collected:
         if job.capture:
             self._printed.begin()
         self._nodeid = item.nodeid
-        item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+        try:
+            item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+        except pytest.exit.Exception as error:  # ends the session, so it is the parent's to raise
+            channel.send("exit", error.msg, error.returncode)
 
     def troubles(self) -> list[str]:
         """What has gone wrong before a test was asked for."""

@@ -20,6 +20,7 @@ class Replay:
         self._seen: dict[str, str] = {}
         self._teardown: pytest.TestReport | None = None
         self._troubles: list[str] = []
+        self._exit: tuple[str, int | None] | None = None
 
     def receive(self, message: tuple[Any, ...]) -> None:
         kind, *rest = message
@@ -32,6 +33,8 @@ class Replay:
                 f"{rest[0]} tests of this id were collected in the clean process, which has {rest[1]}: an id must be "
                 "the same in every process"
             )
+        elif kind == "exit":
+            self._exit = (rest[0], rest[1])
         else:
             self._troubles.append(f"{kind} in the clean process:\n{rest[0]}")
 
@@ -65,7 +68,12 @@ class Replay:
         )
 
     def close(self, ending: Ending, timeout: float | None) -> None:
-        """Fail the phase that never came. A green result needs setup, call and teardown of this very test."""
+        """Fail the phase that never came. A green result needs setup, call and teardown of this very test.
+
+        Raises `pytest.exit.Exception` if the test has called `pytest.exit`.
+        """
+        if self._exit is not None:
+            pytest.exit(*self._exit)
         due = ["setup", *(["call"] if self._seen.get("setup", "passed") == "passed" else []), "teardown"]
         missing = [phase for phase in due if phase not in self._seen]
         if ending.clean and not missing and not self._troubles and self._teardown is not None:
@@ -84,6 +92,11 @@ class Replay:
         self._fail(phase, "\n".join(text), ending.duration, sections)
         if phase != "teardown":
             self.close_test()
+
+    def refuse(self, text: str) -> None:
+        """Fail the setup of a test for which there is no process."""
+        self._fail("setup", text, 0.0, [])
+        self.close_test()
 
     def close_test(self) -> None:
         """A report of a teardown: many plugins, junit among them, finish a test there and nowhere else."""

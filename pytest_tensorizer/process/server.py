@@ -14,10 +14,8 @@ import gc
 import importlib.util
 import os
 import pickle
-import select
 import signal
 import socket
-import struct
 import sys
 import traceback
 import warnings
@@ -26,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from pytest_tensorizer.process import child
-from pytest_tensorizer.process.child import Channel
 from pytest_tensorizer.process.threads import OneThread
+from pytest_tensorizer.process.transport import ABORT, HEADER, JOB, Channel, wait
 
 BOOTSTRAP = """\
 import pickle, sys
@@ -36,11 +34,6 @@ sys.path[:] = path
 from pytest_tensorizer.process.server import main
 main(fd, parent)
 """
-
-HEADER = struct.Struct("<cQ")
-"""A request: its kind, and the length of the payload that follows. A job comes with three descriptors: for the
-child's messages, its standard output and its standard error."""
-JOB, ABORT, KILL = b"J", b"A", b"K"
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SECONDS_TO_END = 10
@@ -128,10 +121,14 @@ class _Server:
             if request.kind != JOB:
                 continue  # meant for a child that had ended
             child.flush()
-            with warnings.catch_warnings():
-                # That of a fork with threads. Those of this process are of the code that it got ready.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                pid = os.fork()
+            try:
+                with warnings.catch_warnings():
+                    # That of a fork with threads. Those of this process are of the code that it got ready.
+                    warnings.simplefilter("ignore", DeprecationWarning)
+                    pid = os.fork()
+            except OSError as error:
+                self._channel.send("not forked", str(error))
+                pid = -1
             if pid == 0:
                 messages = self._become_child(request.descriptors)
                 if self._threads is None:
@@ -140,12 +137,13 @@ class _Server:
             for descriptor in request.descriptors:
                 os.close(descriptor)
             del request
-            self._watch(pid)
+            if pid > 0:
+                self._watch(pid)
         signal.alarm(_SECONDS_TO_END)  # what was got ready may end in its own way, but not for ever
 
     def _next(self) -> _Request | None:
         """The next request, or None when the parent is gone or has closed its end."""
-        if self._parent in select.select([self._control.fileno(), self._parent], [], [])[0]:
+        if self._parent in wait([self._control.fileno(), self._parent]):
             return None
         return self._receive()
 
@@ -167,13 +165,13 @@ class _Server:
     def _watch(self, pid: int) -> None:
         """Wait for the child and tell how it ended. Nothing that it has started outlives this."""
         exited = os.pidfd_open(pid)
-        while exited not in (ready := select.select([exited, self._parent, self._control.fileno()], [], [])[0]):
+        while exited not in (ready := wait([exited, self._parent, self._control.fileno()])):
             request = None if self._parent in ready else self._receive()
             if request is not None and request.kind == ABORT:
                 os.kill(pid, signal.SIGABRT)
                 continue
             os.kill(pid, signal.SIGKILL)
-            select.select([exited], [], [])
+            wait([exited])
         # Before it is reaped: until then the number of its group can belong to nobody else.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)
@@ -193,6 +191,7 @@ class _Server:
             os._exit(1)
         os.setpgid(0, 0)
         messages, stdout, stderr = descriptors
+        os.set_inheritable(messages, False)
         for descriptor, log in zip((stdout, stderr), self._logs, strict=True):
             for number in log:  # the copies that others have made of 1 and 2 for later, and these two
                 os.dup2(descriptor, number, os.get_inheritable(number))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import select
 import signal
 import socket
 import subprocess
@@ -16,14 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pytest_tensorizer.process.child import Job, changes, unframed
-from pytest_tensorizer.process.conversation import GRACE, SECONDS_TO_OBEY, converse, text_of
+from pytest_tensorizer.process.child import Job, changes
+from pytest_tensorizer.process.conversation import GRACE, SECONDS_TO_OBEY, ZygoteError, converse, text_of
 from pytest_tensorizer.process.ending import Ending, describe_status
-from pytest_tensorizer.process.server import BOOTSTRAP, HEADER, JOB, Template
-
-
-class ZygoteError(RuntimeError):
-    """The process that was to do the job could not be started. The message has what it printed."""
+from pytest_tensorizer.process.server import BOOTSTRAP, Template
+from pytest_tensorizer.process.transport import HEADER, JOB, unframed, wait
 
 
 class Zygote:
@@ -43,6 +39,9 @@ class Zygote:
         self.dead = True
         try:
             self._start(template, start_timeout)
+        except OSError as error:
+            self.close()
+            raise ZygoteError(f"no clean process could be started: {error}") from error
         except BaseException:
             self.close()
             raise
@@ -75,8 +74,7 @@ class Zygote:
         deadline = None if timeout is None else time.monotonic() + timeout
         messages: list[tuple[Any, ...]] = []
         while not messages:
-            remaining = None if deadline is None else max(0.0, deadline - time.monotonic())
-            ready = select.select([self.control, self._exited], [], [], remaining)[0]
+            ready = wait([self.control, self._exited], None if deadline is None else deadline - time.monotonic())
             messages = self.told() if self.control in ready else []
             if not ready or (not messages and self._exited in ready):
                 break
@@ -86,11 +84,11 @@ class Zygote:
     def _why_not_ready(self, messages: list[tuple[Any, ...]], timeout: float | None) -> str:
         if messages:
             how = f"could not get ready:\n{messages[0][1]}"
-        elif select.select([self._exited], [], [], 0)[0]:
+        elif wait([self._exited], 0):
             how = f"{describe_status(self._status())} before it was ready"
         else:
             os.kill(self._process.pid, signal.SIGABRT)  # for its stacks
-            select.select([self._exited], [], [], GRACE)
+            wait([self._exited], GRACE)
             how = f"was not ready after {timeout:g} s"
         texts = [("stdout", text_of(self._logs[0])), ("stderr", text_of(self._logs[1]))]
         printed = "".join(f"\n--- its {name} ---\n{text}" for name, text in texts if text)
@@ -105,7 +103,7 @@ class Zygote:
         return self._exited
 
     def is_alive(self) -> bool:
-        return not self.dead and not select.select([self._exited], [], [], 0)[0]
+        return not self.dead and not wait([self._exited], 0)
 
     def gone(self) -> str:
         """How the zygote, which is gone, has ended: "the process that watched it died of SIGKILL"."""
@@ -144,9 +142,9 @@ class Zygote:
         if self._owner == os.getpid() and not self.dead:
             self.dead = True
             self._control.close()  # which asks it to end
-            if not select.select([self._exited], [], [], SECONDS_TO_OBEY)[0]:
+            if not wait([self._exited], SECONDS_TO_OBEY):
                 self._process.kill()
-                select.select([self._exited], [], [])
+                wait([self._exited])
             # Until it is reaped, the number of its session can belong to nobody else.
             while left := _session(self._process.pid):
                 for pid in left:

@@ -108,8 +108,8 @@ def test_without_capture_output_is_live(three: Three) -> None:
     assert all(report["sections"] == [] for report in three.run.reports("test_one"))
 
 
-@pytest.mark.parametrize("option", ["--pdb", "--trace"])
-def test_a_debugger_turns_isolation_off(three: Three, option: str) -> None:
+@pytest.mark.parametrize("option", ["--pdb", "--trace", "--setup-show"])
+def test_what_needs_the_terminal_turns_isolation_off(three: Three, option: str) -> None:
     hook = """
 def pytest_report_collectionfinish(config, items):
     from pytest_tensorizer.process import marker
@@ -117,11 +117,9 @@ def pytest_report_collectionfinish(config, items):
 """
     (three.directory / "conftest.py").write_text((three.directory / "conftest.py").read_text() + hook)
     three(option, "-k", "one", "-s")
-    assert (
-        "told: fresh_process: --pdb or --trace turns isolation off, 1 marked test(s) run in this process"
-        in three.run.text
-    )
-    assert "(Pdb)" in three.run.text
+    told = f"told: fresh_process: {option} turns isolation off, 1 marked test(s) run in this process"
+    assert told in three.run.text
+    assert ("SETUP    F tmp_path" if option == "--setup-show" else "(Pdb)") in three.run.text
     three("-k", "one")
     assert "told:" not in three.run.text
 

@@ -140,7 +140,7 @@ ONE_DIES = """
 def test_the_run_goes_on_with_a_new_zygote(tmp_path: Path) -> None:
     run = run_pytest(write(tmp_path / "tests", conftest=NOTES, test_it=ONE_DIES), NOTES=str(tmp_path / "tests/notes"))
     text = run.failure("test_kills_the_zygote")
-    assert text.startswith("the clean process was killed, because the process that watched it died of SIGKILL, after")
+    assert text.startswith("the clean process is lost, because the process that watched it died of SIGKILL, after")
     assert "last words" in text
     for name in ("test_before", "test_after", "test_after_that"):
         assert set(run.outcomes(name).values()) == {"passed"}, run.text
@@ -370,3 +370,57 @@ def test_two_runs_at_once(mixed: Path) -> None:
         output, _ = run.communicate(timeout=120)
         assert run.returncode == 0, output
         assert "8 passed" in output
+
+
+def test_exit_ends_the_session(tmp_path: Path) -> None:
+    tests = """
+        import pytest
+
+        pytestmark = pytest.mark.fresh_process
+
+        def test_before(): ...
+
+        def test_exit():
+            pytest.exit("had enough", returncode=7)
+
+        def test_after(): ...
+    """
+    run = run_pytest(write(tmp_path / "tests", test_it=tests))
+    assert run.returncode == 7
+    assert "Exit: had enough" in run.text
+    assert set(run.outcomes("test_before").values()) == {"passed"}
+    assert run.reports("test_after") == []
+
+
+@pytest.mark.parametrize("what", ["file", "fork"])
+def test_a_process_that_cannot_be_had_is_an_error_of_the_test(tmp_path: Path, what: str) -> None:
+    """No room for the output, or no process: an error of each test, and not of pytest."""
+    conftest = """
+        import tempfile
+
+        def fails(*args, **kwargs):
+            raise OSError(28, "No space left on device")
+
+        def pytest_runtest_protocol(item):
+            if os.environ["WHAT"] == "file" and not hasattr(item.config, "workerinput"):
+                tempfile.TemporaryFile = fails
+
+        def pytest_collection_finish(session):
+            if os.environ["WHAT"] == "fork" and hasattr(session.config, "workerinput"):
+                os.fork = fails
+    """
+    tests = """
+        import pytest
+
+        def test_here(): ...
+
+        @pytest.mark.fresh_process
+        @pytest.mark.parametrize("n", range(2))
+        def test_it(n): ...
+    """
+    run = run_pytest(write(tmp_path / "tests", conftest=conftest, test_it=tests), "-p", "no:logging", WHAT=what)
+    assert "INTERNALERROR" not in run.text
+    for n in range(2):
+        assert run.outcomes(f"test_it[{n}]") == {"setup": "failed", "teardown": "passed"}
+        assert "No space left on device" in run.failure(f"test_it[{n}]")
+    assert set(run.outcomes("test_here").values()) == {"passed"}

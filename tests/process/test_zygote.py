@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from pytest_tensorizer.process import ZygoteError
-from pytest_tensorizer.process.child import Channel
 from pytest_tensorizer.process.conversation import UnfitError
+from pytest_tensorizer.process.transport import Channel, wait
 from pytest_tensorizer.process.zygote import Zygote
 from tests.process.scenario import is_running, still_running
 
@@ -136,7 +136,7 @@ def test_one_that_dies_is_told_and_takes_all_along() -> None:
     with Zygote() as zygote:
         ending = zygote.run(Do(kill_parent), print, timeout=30)
         assert not ending.clean
-        assert ending.describe().startswith("was killed, because the process that watched it died of SIGKILL, after")
+        assert ending.describe().startswith("is lost, because the process that watched it died of SIGKILL, after")
         assert ending.stdout == "last words\n"
         assert not zygote.is_alive()
     session = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
@@ -302,3 +302,20 @@ def test_threads_each_have_one(tmp_path: Path) -> None:
         thread.join()
     assert len(found) == 3
     assert run_isolated(os.getppid) in found
+
+
+def test_more_files_than_select_can_watch() -> None:
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2000:
+        pytest.skip("this process may not open 2,000 files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        assert wait([], 0) == set()
+        with Zygote(Ready(a_list)) as zygote:
+            assert results(zygote, grow, 1)[1] == 1
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
