@@ -82,8 +82,8 @@ def test_a_directory_takes_the_place_of_the_tiny_models(pytester: pytest.Pyteste
         "--tensorizer-conformance", "--tensorizer-model=my-model", "-v", "tensorizer-conformance/test_outputs.py",
     )  # fmt: skip
     assert directory.is_dir()
-    result.assert_outcomes(passed=3)
-    result.stdout.fnmatch_lines("*test_identical[[]tensorizer-my-model]*PASSED*")
+    result.assert_outcomes(passed=10)
+    result.stdout.fnmatch_lines("*test_identical[[]tensorizer-my-model-float32-local]*PASSED*")
 
 
 @pytest.mark.parametrize("value", ["nowhere", "."])

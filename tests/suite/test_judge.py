@@ -16,7 +16,8 @@ from pytest_tensorizer.suite.subjects import Subject
 
 SETTINGS = Settings(
     conformance=True, format=(), engine="", prompt_embeds="", model="", device="cpu", strict=False, known_issues="",
-    require=("curl",), s3_endpoint="", s3_credentials="", explicit=frozenset(),
+    require=("curl",), s3_endpoint="", s3_credentials="", fresh_process=False, fresh_process_preload="",
+    accelerator_guard="", explicit=frozenset(),
 )  # fmt: skip
 SUBJECT = Subject("format", "lossy", "1.5", "mine:Lossy")
 CHECK = Check("storage/write", "must", "format:lossy", "local")

@@ -41,7 +41,8 @@ def test_all_of_them_with_their_versions() -> None:
         Subject("format", "mine", "1.5", "conftest.py"),
         Subject("format", "bare", "unknown", "conftest.py"),
     ]
-    assert [subject.id for subject in listed[3:]] == ["engine:transformers", "prompt-embeds:reference"]
+    others = ["engine:transformers", "prompt-embeds:reference", "repository:own-tests"]
+    assert [subject.id for subject in listed[3:]] == others
     assert listed[3].version == version("transformers")
     assert listed[4].version == version("pytest-tensorizer")
 

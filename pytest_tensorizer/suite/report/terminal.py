@@ -199,9 +199,9 @@ def rerun(result: dict[str, Any], run: SuiteRun) -> str:
     nodeid = result["nodeid"]
     arguments = ["pytest", "--tensorizer-conformance"]
     for option in OPTIONS:
-        value = getattr(run.settings, option.name.replace("-", "_"))
         if option.name not in run.settings.explicit or option.name == "conformance":
             continue
+        value = getattr(run.settings, option.name.replace("-", "_"))
         if option.name == "format" and result["target"] in value:
             value = [result["target"]]  # the others would only be imported
         for one in value if option.kind == "args" else [value]:
