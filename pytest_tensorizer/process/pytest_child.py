@@ -75,6 +75,7 @@ class TestJob:
     names: tuple[str, ...]
     basetemp: str
     capture: bool
+    timeout: float | None
     memory_limit: int | None
     variables: dict[str, str]
 

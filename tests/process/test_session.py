@@ -254,7 +254,7 @@ def test_an_accelerator_of_the_zygote_makes_tests_run_afresh(tmp_path: Path) -> 
     assert (tmp_path / "ran").read_text() == "ran ran "
     told = [record["warning"] for record in run.records if "warning" in record]
     assert len(told) == 1
-    assert told[0].startswith("fresh_process: collecting the tests initialises an accelerator, so each of them runs in")
+    assert told[0].startswith("fresh_process: collecting the tests initialises an accelerator, so each runs in a fresh")
 
 
 def test_session_hooks_of_the_zygote_are_both_called(tmp_path: Path) -> None:
