@@ -65,7 +65,7 @@ class _Watch:
         when = f"while collecting {collector.nodeid}"
         if isinstance(collector, pytest.Session):  # whose report comes last: what no other took is told there
             self.guard.look_back()
-            start, when = 0, "before or between the test files"
+            start, when = 0, "outside of the test files"
         report = yield
         trouble = self._tell(collector, start, when)
         if trouble and report.failed:

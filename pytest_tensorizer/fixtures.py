@@ -93,11 +93,11 @@ def tensorizer_models(pytestconfig: pytest.Config, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture
-def tensorizer_hidden_credentials() -> Iterator[None]:
+def tensorizer_hidden_credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """No `AWS_*` variable, `~/.aws` or `~/.s3cfg` of the user's can be found while the test runs."""
     from pytest_tensorizer.storage import credentials
 
-    with credentials.hidden():
+    with credentials.hidden(directory=tmp_path_factory.getbasetemp()):
         yield
 
 

@@ -239,14 +239,14 @@ def test_conftests(tmp_path: Path, quick: dict[str, str]) -> None:
     run = run_pytest(tmp_path, "--accelerator-guard=error", "--junitxml=junit.xml", **quick)
     root = line(tmp_path / "conftest.py", "torch.cuda.is_available()")
     assert run.returncode == pytest.ExitCode.INTERRUPTED
-    assert f"torch.cuda.is_available() was called at {root}, before or between the test files" in run.text
+    assert f"torch.cuda.is_available() was called at {root}, outside of the test files" in run.text
     assert len(errors(tmp_path / "junit.xml")) == 1
     run = run_pytest(tmp_path, **quick)
     assert warned(run) == [root, "conftest.py:2"]
     assert f"device_count() was called at below{os.sep}conftest.py:2" in run.text
     # The controller of xdist reads the conftest too, and it is told once all the same.
     run = run_pytest(tmp_path, "-n2", "--accelerator-guard=error", **quick)
-    assert run.text.count(f"was called at {root}, before or between the test files:") == 1
+    assert run.text.count(f"was called at {root}, outside of the test files:") == 1
 
 
 PLUGIN = """

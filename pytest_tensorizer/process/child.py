@@ -26,10 +26,6 @@ class Job(Protocol):
     """What a clean process does. Pickled by the parent; `run` is called in the child."""
 
     @property
-    def memory_limit(self) -> int | None:
-        """In bytes, beyond what the process has when it starts."""
-
-    @property
     def variables(self) -> Mapping[str, str]:
         """Put into the environment before anything else happens."""
 
@@ -69,10 +65,6 @@ def run_job(payload: bytes, messages: int, prepared: Any, *, forked: bool) -> No
     if forked and _accelerator_is_lost():
         channel.send("unfit")
         return
-    if job.memory_limit is not None:
-        from pytest_tensorizer.process.limits import limit_memory
-
-        limit_memory(job.memory_limit)
     job.run(channel, prepared)
     channel.send("done")
 

@@ -16,8 +16,15 @@ from typing import Any, TypeVar
 from pytest_tensorizer.process.child import imports_are_over
 from pytest_tensorizer.process.ending import Ending
 from pytest_tensorizer.process.interpreter import fresh_interpreter
-from pytest_tensorizer.process.limits import parse_method, parse_size, parse_timeout, why_memory_is_unlimited
+from pytest_tensorizer.process.limits import (
+    MemoryLimit,
+    parse_method,
+    parse_size,
+    parse_timeout,
+    why_memory_is_unlimited,
+)
 from pytest_tensorizer.process.server import preload
+from pytest_tensorizer.process.stacks import readable
 from pytest_tensorizer.process.transport import Channel
 from pytest_tensorizer.process.zygote import Zygote
 
@@ -62,8 +69,10 @@ class _Call:
             channel.send("broken", f"{self.name}() could not be read in the child:\n" + traceback.format_exc())
             raise
         imports_are_over()
+        limit = MemoryLimit(self.memory_limit)
         try:
-            value = function(*args)
+            with limit:
+                value = function(*args)
             try:
                 returned = pickle.dumps(value)
             except Exception as error:
@@ -72,6 +81,8 @@ class _Call:
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - goes to the caller; what pytest.fail() raises is no Exception
+            if isinstance(error, MemoryError) and not error.args:
+                error.args = (limit.explain(error, f"{self.name}()"),)
             summary = f"{type(error).__name__}: {error}"
             channel.send("raised", _pickled(error), summary, traceback.format_exc())
         else:
@@ -115,6 +126,7 @@ def run_isolated(
         Exception: whatever `function` raised, with the child's traceback as its cause. One that cannot be pickled
             comes as a RuntimeError with its name and message.
     """
+    __tracebackhide__ = True
     limit = None if memory_limit is None else parse_size(memory_limit)
     if limit is not None and (reason := why_memory_is_unlimited()):
         warnings.warn(f"run_isolated(): {reason}", RuntimeWarning, stacklevel=2)
@@ -131,8 +143,8 @@ def run_isolated(
         _, data, summary, text = outcome[0]
         raise _unpickled(data, summary) from RemoteTraceback(text)
     detail = str(outcome[0][1]) + "\n" if kind == "broken" else ""
-    output = "".join(f"\n--- {name} ---\n{text}" for name, text in
-                     (("stdout", ending.stdout), ("stderr", ending.stderr)) if text)  # fmt: skip
+    outputs = (("stdout", ending.stdout), ("stderr", readable(ending)))
+    output = "".join(f"\n--- {name} ---\n{text}" for name, text in outputs if text)
     raise IsolatedError(f"{detail}the clean process of {_name(function)}() {ending.describe()}{output}", ending)
 
 

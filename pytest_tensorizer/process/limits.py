@@ -61,20 +61,40 @@ def why_memory_is_unlimited() -> str:
     return "" if sys.platform == "linux" else f"memory_limit has no effect on {sys.platform}, only on Linux"
 
 
-def limit_memory(size: int) -> None:
-    """Let this process allocate no more than `size` bytes from now on: beyond it Python raises MemoryError.
+class MemoryLimit:
+    """Within `with limit:`, this process may allocate `size` bytes more than it had at first; then come MemoryErrors.
 
-    It is the data segment that is limited, anonymous memory; an address-space limit would also count what CUDA
-    and mapped files merely reserve. What there is already does not count, so that a limit means the same whatever a
-    zygote has imported.
+    None is no limit. It is the data segment that is limited, anonymous memory; an address-space limit would also count
+    what CUDA and mapped files merely reserve. What there is already does not count, so that a limit means the same
+    whatever a zygote has imported.
     """
-    if why_memory_is_unlimited():
-        return
-    import resource
 
-    size += _data_segment()
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (size if hard == resource.RLIM_INFINITY else min(size, hard), hard))
+    def __init__(self, size: int | None) -> None:
+        self.size = None if why_memory_is_unlimited() else size
+        self._most: int | None = None
+
+    def __enter__(self) -> None:
+        if self.size is None:
+            return
+        import resource
+
+        if self._most is None:
+            self._most = self.size + _data_segment()
+        self._before, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        most = self._most if hard == resource.RLIM_INFINITY else min(self._most, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+    def __exit__(self, *_: object) -> None:
+        if self.size is not None:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_DATA, (self._before, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+    def explain(self, error: BaseException, what: str) -> str:
+        """Why `error` may come from this limit: "the test may allocate 200 MiB"; or "" if it does not."""
+        # Torch's allocator raises RuntimeError.
+        lacking = isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+        return f"{what} may allocate {format_size(self.size)} (memory_limit)" if lacking and self.size else ""
 
 
 def _data_segment() -> int:
@@ -86,5 +106,5 @@ def _data_segment() -> int:
 
 
 def format_size(size: int) -> str:
-    """ "812 MiB" """
-    return f"{size / (1 << 20):,.0f} MiB"
+    """ "812 MiB", "4 KiB" """
+    return f"{size / (1 << 20):,.0f} MiB" if size >= 1 << 20 else f"{size / (1 << 10):.3g} KiB"

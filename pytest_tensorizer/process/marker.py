@@ -76,7 +76,10 @@ def isolation_is_off(config: pytest.Config, items: list[pytest.Item]) -> list[st
     return [f"{MARKER}: {option} turns isolation off, {marked} marked test(s) run in this process"]
 
 
-_NEED_A_TERMINAL = {"usepdb": "--pdb", "trace": "--trace", "setupshow": "--setup-show", "setuponly": "--setup-only"}
+_NEED_A_TERMINAL = {
+    "usepdb": "--pdb", "trace": "--trace", "setupplan": "--setup-plan", "setuponly": "--setup-only",
+    "setupshow": "--setup-show",
+}  # fmt: skip
 """Options of pytest that want the terminal, which a clean process does not have."""
 
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import _pytest.capture
 import pytest
 
 from pytest_tensorizer.process.child import imports_are_over
-from pytest_tensorizer.process.limits import format_size
+from pytest_tensorizer.process.limits import MemoryLimit
 from pytest_tensorizer.process.server import preload
 from pytest_tensorizer.process.transport import Channel
 
@@ -92,10 +93,6 @@ class FreshTestJob:
     test: TestJob
 
     @property
-    def memory_limit(self) -> int | None:
-        return self.test.memory_limit
-
-    @property
     def variables(self) -> dict[str, str]:
         return self.test.variables
 
@@ -123,6 +120,7 @@ class Collected:
         self._serve = serve
         self._items: dict[tuple[str, tuple[str, ...]], list[pytest.Item]] = {}
         self._printed = _Printed()
+        self._limited = _Limited()
         self._channel: Channel | None = None
 
     @pytest.hookimpl(tryfirst=True)
@@ -136,7 +134,8 @@ class Collected:
         config.stash[CLEAN] = self._argument
         if self._argument is not None:
             config.args[:] = [self._argument]
-        # Here, so that it stands around pytest's own capture, which pours out what `capsys` has left.
+        # Here, so that they stand around pytest's own capture, which pours out what `capsys` has left.
+        config.pluginmanager.register(self._limited)
         config.pluginmanager.register(self._printed)
 
     @staticmethod
@@ -177,13 +176,17 @@ class Collected:
             return
         (item,) = found
         _move_tmp_path(item.config, Path(job.basetemp))
+        self._limited.limit = MemoryLimit(job.memory_limit)
         if job.capture:
             self._printed.begin()
+            sys.stdin = _pytest.capture.DontReadFromInput()
         self._nodeid = item.nodeid
         try:
             item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
         except pytest.exit.Exception as error:  # ends the session, so it is the parent's to raise
             channel.send("exit", error.msg, error.returncode)
+        except KeyboardInterrupt as error:
+            channel.send("interrupt", str(error))
 
     def troubles(self) -> list[str]:
         """What has gone wrong before a test was asked for."""
@@ -209,9 +212,8 @@ class Collected:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         report = yield
-        if call.excinfo is not None and self._job.memory_limit is not None and _lacks_memory(call.excinfo.value):
-            limit = format_size(self._job.memory_limit)
-            report.sections.append(("memory_limit", f"The test may allocate {limit}: see its marker fresh_process."))
+        if call.excinfo is not None and (reason := self._limited.limit.explain(call.excinfo.value, "the test")):
+            report.sections.append(("memory_limit", reason))
         return report
 
     def pytest_warning_recorded(self, warning_message: Any, when: str, location: Any) -> None:
@@ -225,6 +227,31 @@ class Collected:
     def _send(self, *message: Any) -> None:
         if self._channel is not None:  # else nobody has asked for a test yet
             self._channel.send(*message)
+
+
+class _Limited:
+    """The plugin that limits the memory of what the test does, and not of what pytest and this package do about it."""
+
+    def __init__(self) -> None:
+        self.limit = MemoryLimit(None)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self) -> Generator[None, None, None]:
+        __tracebackhide__ = True
+        with self.limit:
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None, None, None]:
+        __tracebackhide__ = True
+        with self.limit:
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Generator[None, None, None]:
+        __tracebackhide__ = True
+        with self.limit:
+            return (yield)
 
 
 class _Printed:
@@ -269,11 +296,6 @@ class _Printed:
         data = os.pread(file, os.fstat(file).st_size - self._read[fd], self._read[fd])
         self._read[fd] += len(data)
         return data.decode(errors="replace")
-
-
-def _lacks_memory(error: BaseException) -> bool:
-    # Torch's allocator raises RuntimeError.
-    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
 
 
 def _move_tmp_path(config: pytest.Config, basetemp: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,20 @@ class Processes:
             try:
                 # The marker is looked at for every test, in a clean process too.
                 marker = "pytest_tensorizer.process.marker"
-                preload = (*Settings.of(self._config).fresh_process_preload.split(), marker)
-                self._zygote = Zygote(self._collection(preload=preload))
+                self._zygote = Zygote(self._collection(preload=(*self._preload(), marker)))
             except ZygoteError as error:
                 self._failed.append(error)
                 raise
             self._failed.clear()
         return self._zygote
+
+    def _preload(self) -> list[str]:
+        settings = Settings.of(self._config)
+        names = settings.fresh_process_preload.split()
+        missing = [name for name in names if find_spec(name.partition(".")[0]) is None]
+        if missing and "fresh-process-preload" in settings.explicit:
+            raise ZygoteError(f"fresh_process_preload: there is no module {missing[0]!r}")
+        return names
 
     def run(
         self,

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pytest
 
 from pytest_tensorizer.process.ending import Ending
-from pytest_tensorizer.process.stacks import shorten
+from pytest_tensorizer.process.stacks import readable
 
 
 class Replay:
@@ -20,7 +20,7 @@ class Replay:
         self._seen: dict[str, str] = {}
         self._teardown: pytest.TestReport | None = None
         self._troubles: list[str] = []
-        self._exit: tuple[str, int | None] | None = None
+        self._exit: BaseException | None = None
 
     def receive(self, message: tuple[Any, ...]) -> None:
         kind, *rest = message
@@ -34,7 +34,9 @@ class Replay:
                 "the same in every process"
             )
         elif kind == "exit":
-            self._exit = (rest[0], rest[1])
+            self._exit = pytest.exit.Exception(*rest)
+        elif kind == "interrupt":
+            self._exit = KeyboardInterrupt(*rest)
         else:
             self._troubles.append(f"{kind} in the clean process:\n{rest[0]}")
 
@@ -70,10 +72,10 @@ class Replay:
     def close(self, ending: Ending, timeout: float | None) -> None:
         """Fail the phase that never came. A green result needs setup, call and teardown of this very test.
 
-        Raises `pytest.exit.Exception` if the test has called `pytest.exit`.
+        Raises what ends the session, if the test has raised that.
         """
         if self._exit is not None:
-            pytest.exit(*self._exit)
+            raise self._exit
         due = ["setup", *(["call"] if self._seen.get("setup", "passed") == "passed" else []), "teardown"]
         missing = [phase for phase in due if phase not in self._seen]
         if ending.clean and not missing and not self._troubles and self._teardown is not None:
@@ -87,7 +89,7 @@ class Replay:
         if self._teardown is not None and self._teardown.failed:
             text.append(self._teardown.longreprtext)
         # What earlier phases printed stands in their reports.
-        outputs = [("stdout", ending.stdout), ("stderr", shorten(ending.stderr))]
+        outputs = [("stdout", ending.stdout), ("stderr", readable(ending))]
         sections = [(name, out) for name, out in outputs if out]
         self._fail(phase, "\n".join(text), ending.duration, sections)
         if phase != "teardown":

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 
@@ -30,9 +31,12 @@ def environment(changes: Mapping[str, str], *, without: tuple[str, ...] = ()) ->
 
 
 @contextmanager
-def hidden(extra: Mapping[str, str] | None = None) -> Iterator[None]:
-    """No `AWS_*` variable, no `~/.aws`, no `~/.s3cfg` and no instance metadata; then `extra` variables on top."""
-    with tempfile.TemporaryDirectory(prefix="pytest-tensorizer-home-") as home:
+def hidden(extra: Mapping[str, str] | None = None, *, directory: Path | None = None) -> Iterator[None]:
+    """No `AWS_*` variable, no `~/.aws`, no `~/.s3cfg` and no instance metadata; then `extra` variables on top.
+
+    An empty home is made in `directory`, where something cleans up after a process that is killed.
+    """
+    with tempfile.TemporaryDirectory(prefix="pytest-tensorizer-home-", dir=directory) as home:
         nowhere = os.path.join(home, "none")
         changes = {
             "HOME": home,

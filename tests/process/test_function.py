@@ -135,6 +135,10 @@ def nested(pids: str) -> None:
     run_isolated(hang, pids, timeout=None)
 
 
+def hog(size: int) -> bytes:
+    return b"x" * size
+
+
 def big_result() -> bytes:
     return b"z" * (50 << 20)
 
@@ -150,6 +154,13 @@ def test_result_comes_back_from_another_process() -> None:
 
 def test_result_may_be_big() -> None:
     assert len(run_isolated(big_result)) == 50 << 20
+
+
+@pytest.mark.parametrize("method", ["zygote", "spawn"])
+def test_memory_limit_is_that_of_the_call(method: str) -> None:
+    with pytest.raises(MemoryError, match=r"^hog\(\) may allocate 64 MiB \(memory_limit\)$"):
+        run_isolated(hog, 200 << 20, memory_limit="64MiB", method=method)
+    assert len(run_isolated(hog, 50 << 20, memory_limit="64MiB", method=method)) == 50 << 20, "sending it costs more"
 
 
 def test_exception_comes_with_the_remote_traceback() -> None:
@@ -258,6 +269,8 @@ def test_timeout_tells_stacks_and_leaves_nothing(function: Any, tmp_path: Path) 
     assert caught.value.ending.timed_out
     assert caught.value.ending.duration < 10
     assert f" in {function.__name__}\n" in str(caught.value)
+    assert "When the time was over:" in str(caught.value)
+    assert "Extension modules" not in str(caught.value)
     if function is hang:
         assert "in run\n" in str(caught.value), "the stack of the other thread"
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]

@@ -54,8 +54,10 @@ def test_what_is_no_timeout(timeout: float) -> None:
 
 
 def test_format() -> None:
-    assert [format_size(size) for size in (0, 1 << 20, 812 << 20, 3 << 30)] == [
-        "0 MiB",
+    assert [format_size(size) for size in (0, 1000, 4096, 1 << 20, 812 << 20, 3 << 30)] == [
+        "0 KiB",
+        "0.977 KiB",
+        "4 KiB",
         "1 MiB",
         "812 MiB",
         "3,072 MiB",

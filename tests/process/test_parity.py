@@ -161,6 +161,9 @@ TESTS = """
         print("last words")
         sys.stdout.flush()
 
+    def test_stdin():
+        sys.stdin.read()
+
     def test_prints_much():
         for _ in range(3000):
             print("x" * 99)
@@ -205,7 +208,7 @@ NAMES = """test_pass test_fail test_raises_with_cause test_skip test_skip_mark t
     test_parametrised[1] test_parametrised[a::b/[c]] test_parametrised[None] test_parametrised[\\xe9]
     test_parametrised[x@y] test_indirect[p] TestClass::test_method TestInner::test_inner TestOld::test_old
     test_sections test_output_of_a_child test_warns test_properties test_capsys test_capfd test_caplog test_tmp_path
-    test_monkeypatch test_hypothesis test_subtests test_closes_stdout test_prints_much""".split()
+    test_monkeypatch test_hypothesis test_subtests test_closes_stdout test_stdin test_prints_much""".split()
 
 
 def facts(run: Run, name: str) -> list[dict[str, Any]]:

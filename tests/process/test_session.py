@@ -112,10 +112,11 @@ def test_preload(tmp_path: Path) -> None:
         ([], "torch"),
         (["--fresh-process-preload="], ""),
         (["--fresh-process-preload=preloaded_one torch"], "preloaded_one torch"),
-        (["-o", "fresh_process_preload=preloaded_one missing_one"], "preloaded_one"),
     ]:
         run = run_pytest(directory, *args, FOUND=found, **path)
         assert run.outcomes("test_it")["call"] == "passed", run.text
+    run = run_pytest(directory, "-o", "fresh_process_preload=preloaded_one missing_one", **path)
+    assert run.failure("test_it") == "fresh_process_preload: there is no module 'missing_one'"
 
 
 ONE_DIES = """
@@ -372,7 +373,11 @@ def test_two_runs_at_once(mixed: Path) -> None:
         assert "8 passed" in output
 
 
-def test_exit_ends_the_session(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("how", "status", "told"),
+    [('pytest.exit("had enough", returncode=7)', 7, "Exit: had enough"), ("raise KeyboardInterrupt", 2, "KeyboardInt")],
+)
+def test_what_ends_a_session_ends_it(tmp_path: Path, how: str, status: int, told: str) -> None:
     tests = """
         import pytest
 
@@ -381,13 +386,13 @@ def test_exit_ends_the_session(tmp_path: Path) -> None:
         def test_before(): ...
 
         def test_exit():
-            pytest.exit("had enough", returncode=7)
+            HOW
 
         def test_after(): ...
     """
-    run = run_pytest(write(tmp_path / "tests", test_it=tests))
-    assert run.returncode == 7
-    assert "Exit: had enough" in run.text
+    run = run_pytest(write(tmp_path / "tests", test_it=tests.replace("HOW", how)))
+    assert run.returncode == status
+    assert told in run.text
     assert set(run.outcomes("test_before").values()) == {"passed"}
     assert run.reports("test_after") == []
 

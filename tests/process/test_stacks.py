@@ -17,7 +17,7 @@ Current thread 0x2 (most recent call first):
   File "/elsewhere/pytest_tensorizer/process/child.py", line 97 in run_job
   File "<string>", line 5 in <module>
 
-Extension modules: numpy
+Extension modules: numpy, torch._C (total: 2)
 """
 
 
@@ -33,8 +33,6 @@ def test_the_foot_of_each_stack_is_one_line() -> None:
         '  File "/site-packages/_pytest/monkeypatch.py", line 3 in setattr\n'
         '  File "/home/me/test_it.py", line 7 in test_hang\n'
         "  … and 4 frames of pytest\n"
-        "\n"
-        "Extension modules: numpy\n"
     )
 
 

@@ -30,7 +30,6 @@ class Do:
 
     function: Callable[..., Any]
     args: tuple[Any, ...] = ()
-    memory_limit: int | None = None
     variables: dict[str, str] = field(default_factory=dict)
 
     def run(self, channel: Channel, prepared: Any) -> None:
