@@ -7,7 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The oldest versions that pyproject.toml admits, laid over the environment: the tests of the plugin run on them too.
 OLDEST := .venv-oldest
-ON_OLDEST := tests/engines tests/process tests/storage tests/suite tests/test_models.py tests/test_plugin.py tests/test_shared.py
+ON_OLDEST := tests/engines tests/process tests/storage tests/suite tests/test_accelerator_guard.py tests/test_models.py \
+    tests/test_plugin.py tests/test_shared.py -k "not elsewhere and not spawn"
 WORKERS ?= 2
 ARGS ?=
 
@@ -20,7 +21,7 @@ conformance: $(VENV)/installed
 	$(BIN)/pytest --tensorizer-conformance -n $(WORKERS) $(ARGS)
 
 test: lint $(VENV)/installed
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 	$(MAKE) test-oldest
 
 lint: $(VENV)/installed
@@ -29,7 +30,7 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 
 test-oldest: $(OLDEST)/installed
-	PYTHONPATH=$(CURDIR)/$(OLDEST) $(BIN)/python -m pytest -n $(WORKERS) $(ON_OLDEST) $(ARGS)
+	PYTHONPATH=$(CURDIR)/$(OLDEST) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ON_OLDEST) $(ARGS)
 
 bench: $(VENV)/installed
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done

@@ -81,9 +81,6 @@ def child_environment(item: pytest.Item) -> dict[str, str]:
     variables = {MODELS: str(models_directory(config, factory))}
     if item.get_closest_marker("tensorizer_check") is not None:
         variables["HF_HUB_OFFLINE"] = "1"
-        if not Settings.of(config).model:
-            # The tiny models have nothing to share out: a second thread only waits for its turn on a busy machine.
-            variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
     if _S3_FIXTURES & set(getattr(item, "fixturenames", ())):
         with s3_service(config) as service:
             variables[S3] = json.dumps(vars(service))

@@ -209,6 +209,25 @@ class SuiteRun:
                 found.append(StaleIssue.of(session, issue.id, f"known issue {issue.id} matches no check: {mend}"))
         return found
 
+    # Running
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Give a check of the suite one thread of torch, and the next test what there was before.
+
+        The tiny models have nothing to share out: with `-n 2` on two cores a second thread each makes a run take three
+        times as long, as they wait for one another.
+        """
+        torch = sys.modules.get("torch")
+        if torch is None or self.settings.model or not Selection.is_suite(item.nodeid):
+            return (yield)
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return (yield)
+        finally:
+            torch.set_num_threads(before)
+
     # Results
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -227,6 +227,12 @@ def threads_on() -> Any:
     return torch.rand(300, 300) @ torch.rand(300, 300)  # libgomp makes its pool of threads, if it may
 
 
+def number_of_threads(prepared: Any) -> int:
+    import torch
+
+    return torch.get_num_threads()
+
+
 def multiply(prepared: Any) -> int:
     import torch
 
@@ -235,11 +241,9 @@ def multiply(prepared: Any) -> int:
 
 
 def test_a_matrix_product_in_the_zygote_hangs_no_child() -> None:
-    import torch
-
-    before = torch.get_num_threads()
-    with Zygote(Ready(threads_on)) as zygote:
-        assert [results(zygote, multiply) for _ in range(3)] == [before] * 3
+    with Zygote() as fresh, Zygote(Ready(threads_on)) as zygote:
+        number = results(fresh, number_of_threads)
+        assert [results(zygote, multiply) for _ in range(3)] == [number] * 3
 
 
 def claims_cuda() -> None:

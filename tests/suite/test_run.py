@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import pytest
+import torch
 
 from pytest_tensorizer.suite.run import _spread
 
@@ -118,6 +119,7 @@ def test_the_checks_can_be_imported(repository: Any) -> None:
 
 UNHEARD = """
 import pytest
+import torch
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item):
@@ -157,3 +159,29 @@ def test_stopping_early_is_not_green(repository: Any) -> None:
 )
 def test_options_that_make_no_sense(repository: Any, options: list[str], words: tuple[str, ...]) -> None:
     repository.run(MINE, f"{STORAGE}::test_write", *options).assert_refused(*words)
+
+
+def test_checks_have_one_thread_and_other_tests_theirs(repository: Any) -> None:
+    repository.write(
+        "counting.py",
+        "import torch, mine\n"
+        "class Counting(mine.Mine):\n"
+        "    name = 'counting'\n"
+        "    def save(self, tensors, target):\n"
+        "        assert torch.get_num_threads() == 1\n"
+        "        super().save(tensors, target)\n",
+    )
+    repository.write(
+        "test_own.py",
+        "import torch\n"
+        "torch.set_num_threads(3)\n"
+        "def test_own():\n"
+        "    assert torch.get_num_threads() == 3\n",
+    )  # fmt: skip
+    before = torch.get_num_threads()
+    try:
+        result = repository.run("--tensorizer-format=counting:Counting", f"{STORAGE}::test_write", "test_own.py")
+        assert torch.get_num_threads() == 3, "they are given back"
+    finally:
+        torch.set_num_threads(before)
+    assert (result.status, result.outcomes) == (0, {"passed": 3})
