@@ -7,8 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The oldest versions that pyproject.toml admits, laid over the environment: the tests of the plugin run on them too.
 OLDEST := .venv-oldest
-ON_OLDEST := tests/engines tests/process tests/storage tests/suite tests/test_accelerator_guard.py tests/test_models.py \
-    tests/test_plugin.py tests/test_shared.py -k "not elsewhere and not spawn"
+ON_OLDEST := $(addprefix tests/process/test_,marker.py parity.py runs.py session.py) tests/engines tests/storage \
+    tests/suite tests/test_accelerator_guard.py tests/test_models.py tests/test_plugin.py tests/test_shared.py \
+    -k "not elsewhere and not spawn"
 WORKERS ?= 2
 ARGS ?=
 
