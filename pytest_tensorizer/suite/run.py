@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Generator, Iterator
 from functools import cached_property
@@ -216,13 +217,14 @@ class SuiteRun:
         """Give a check of the suite one thread of torch, and the next test what there was before.
 
         The tiny models have nothing to share out: with `-n 2` on two cores a second thread each makes a run take three
-        times as long, as they wait for one another.
+        times as long, as they wait for one another. A model of the user's gets this worker's share.
         """
         torch = sys.modules.get("torch")
-        if torch is None or self.settings.model or not Selection.is_suite(item.nodeid):
+        if torch is None or not Selection.is_suite(item.nodeid):
             return (yield)
         before = torch.get_num_threads()
-        torch.set_num_threads(1)
+        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        torch.set_num_threads(max(1, before // workers) if self.settings.model else 1)
         try:
             return (yield)
         finally:
