@@ -17,8 +17,8 @@ from pytest_tensorizer.identity import assert_identical
 from pytest_tensorizer.models import Model
 from pytest_tensorizer.storage import Storage
 from pytest_tensorizer.suite.check import check
-from pytest_tensorizer.suite.claims import lacking
-from pytest_tensorizer.suite.skips import missing, not_claimed
+from pytest_tensorizer.suite.claims import need
+from pytest_tensorizer.suite.skips import not_claimed
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 GREEDY, SEEDED = Sampling(max_new_tokens=8), Sampling(max_new_tokens=8, temperature=1.0, seed=7)
@@ -74,10 +74,9 @@ def test_identical(
     if not hasattr(tensorizer_format, "save_module"):
         not_claimed(tensorizer_format.name, "modules")
     dtype_name = str(dtype).removeprefix("torch.")
-    if not claims(tensorizer_format, f"dtype:{dtype_name}"):
-        not_claimed(tensorizer_format.name, f"dtype:{dtype_name}")
-    if place == "s3" and claims(tensorizer_format, "s3") and (absent := lacking(tensorizer_format, "s3")):
-        missing(absent, f"{tensorizer_format.name} needs it for s3")
+    need(tensorizer_format, f"dtype:{dtype_name}")
+    if place == "s3" and claims(tensorizer_format, "s3"):  # a format that does not is handed a file
+        need(tensorizer_format, "s3")
     original = _original(tensorizer_model, dtype, tensorizer_device)
     file = WeightsFile.write(
         tensorizer_model.module(dtype), tensorizer_format, tensorizer_storage(place), f"model{tensorizer_format.suffix}"

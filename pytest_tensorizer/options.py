@@ -125,6 +125,18 @@ class Settings(NamedTuple):
         return config.invocation_params.dir / self.model if self.model else None
 
 
+NEED_A_TERMINAL = {
+    "usepdb": "--pdb", "trace": "--trace", "setupplan": "--setup-plan", "setuponly": "--setup-only",
+    "setupshow": "--setup-show",
+}  # fmt: skip
+"""Options of pytest that want the terminal, which a clean process does not have."""
+
+
+def needs_terminal(config: pytest.Config) -> str:
+    """The option of those that is set, or "" if none is."""
+    return next((flag for name, flag in NEED_A_TERMINAL.items() if config.getoption(name, default=False)), "")
+
+
 _SETTINGS: pytest.StashKey[Settings] = pytest.StashKey()
 
 

@@ -88,7 +88,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
-    if not any(config.getoption(name, False) for name in ("usepdb", "trace", "setupshow", "setuponly")):
+    if not options.needs_terminal(config):
         return []
     from pytest_tensorizer.process import marker
 

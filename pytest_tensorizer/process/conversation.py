@@ -7,9 +7,11 @@ import os
 import pickle
 import selectors
 import signal
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, Any, Protocol
 
 from pytest_tensorizer.process.ending import Ending
@@ -106,6 +108,19 @@ def converse(
             stderr=text_of(outputs[1]) if capture else "",
             lost=listener.lost,
         )
+
+
+def start_interpreter(bootstrap: str, outputs: Sequence[int | IO[bytes]], descriptor: int) -> subprocess.Popen[bytes]:
+    """An interpreter in a session of its own that runs `bootstrap`, reads from a pipe and inherits `descriptor`."""
+    return subprocess.Popen(
+        # With the options of this interpreter (-O, -W, -X, …), as multiprocessing does it.
+        [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", bootstrap],  # type: ignore[attr-defined]
+        stdin=subprocess.PIPE,
+        stdout=outputs[0],
+        stderr=outputs[1],
+        pass_fds=[descriptor],
+        start_new_session=True,
+    )
 
 
 class _Listener:

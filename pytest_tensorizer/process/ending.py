@@ -34,11 +34,9 @@ class Ending:
             how = f"is lost, because {self.lost},"
         elif self.timed_out:
             how = "did not end in time and was killed"
-        elif self.returncode < 0:
-            how = f"died of {signal_name(-self.returncode)}"
         else:
-            how = f"ended with exit status {self.returncode}"
-            if not self.done:
+            how = describe_status(self.returncode)
+            if self.returncode >= 0 and not self.done:
                 how += " before it had said that it was done"
         peak = f" (peak {format_size(self.peak_bytes)})" if self.peak_bytes else ""
         return f"{how} after {self.duration:.2f} s{peak}"

@@ -15,7 +15,7 @@ from typing import Any
 
 from pytest_tensorizer.process import child
 from pytest_tensorizer.process.child import Job
-from pytest_tensorizer.process.conversation import ZygoteError, converse
+from pytest_tensorizer.process.conversation import ZygoteError, converse, start_interpreter
 from pytest_tensorizer.process.ending import Ending
 from pytest_tensorizer.process.limits import zygotes_are_available
 from pytest_tensorizer.process.transport import ABORT, KILL, Channel, unframed
@@ -64,15 +64,8 @@ class Interpreter:
         return converse(self, pickle.dumps(({}, job)), receive, timeout=timeout, capture=capture)
 
     def begin(self, payload: bytes, descriptors: list[int]) -> None:
-        messages, stdout, stderr = descriptors
-        self._process = subprocess.Popen(
-            [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", BOOTSTRAP],  # type: ignore[attr-defined]
-            stdin=subprocess.PIPE,
-            stdout=stdout,
-            stderr=stderr,
-            pass_fds=[messages],
-            start_new_session=True,
-        )
+        messages, *outputs = descriptors
+        self._process = start_interpreter(BOOTSTRAP, outputs, messages)
         self._watch = threading.Thread(target=self._wait, args=(self._process.pid,), daemon=True)
         self._watch.start()
         assert self._process.stdin is not None

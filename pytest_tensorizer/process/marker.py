@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_tensorizer.options import Settings
+from pytest_tensorizer.options import Settings, needs_terminal
 from pytest_tensorizer.process.conversation import ZygoteError
 from pytest_tensorizer.process.interpreter import Interpreter
 from pytest_tensorizer.process.limits import parse_method, parse_size, parse_timeout, why_memory_is_unlimited
@@ -64,27 +64,16 @@ def is_marked(item: pytest.Item) -> bool:
 
 def runs_in_clean_process(item: pytest.Item) -> bool:
     """Whether `item` is marked, this process is not yet the clean one, and nobody wants to debug."""
-    return is_marked(item) and CLEAN not in item.config.stash and not _debugs(item.config)
+    return is_marked(item) and CLEAN not in item.config.stash and not needs_terminal(item.config)
 
 
 def isolation_is_off(config: pytest.Config, items: list[pytest.Item]) -> list[str]:
     """For `pytest_report_collectionfinish`: the line that says so, where the terminal is needed."""
-    marked = sum(map(is_marked, items)) if _debugs(config) else 0
+    option = needs_terminal(config)
+    marked = sum(map(is_marked, items)) if option else 0
     if not marked:
         return []
-    option = next(flag for name, flag in _NEED_A_TERMINAL.items() if config.getoption(name, default=False))
     return [f"{MARKER}: {option} turns isolation off, {marked} marked test(s) run in this process"]
-
-
-_NEED_A_TERMINAL = {
-    "usepdb": "--pdb", "trace": "--trace", "setupplan": "--setup-plan", "setuponly": "--setup-only",
-    "setupshow": "--setup-show",
-}  # fmt: skip
-"""Options of pytest that want the terminal, which a clean process does not have."""
-
-
-def _debugs(config: pytest.Config) -> bool:
-    return any(config.getoption(option, default=False) for option in _NEED_A_TERMINAL)
 
 
 def run_in_clean_process(item: pytest.Item, nextitem: pytest.Item | None) -> None:

@@ -7,7 +7,6 @@ import os
 import pickle
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from pytest_tensorizer.process.child import Job, changes
-from pytest_tensorizer.process.conversation import GRACE, SECONDS_TO_OBEY, ZygoteError, converse, text_of
+from pytest_tensorizer.process.conversation import (
+    GRACE,
+    SECONDS_TO_OBEY,
+    ZygoteError,
+    converse,
+    start_interpreter,
+    text_of,
+)
 from pytest_tensorizer.process.ending import Ending, describe_status
 from pytest_tensorizer.process.server import BOOTSTRAP, Template
 from pytest_tensorizer.process.transport import HEADER, JOB, unframed, wait
@@ -55,15 +61,7 @@ class Zygote:
             self._stack.callback(log.close)
         self._environment = dict(os.environ)
         with theirs:
-            self._process = subprocess.Popen(
-                # With the options of this interpreter (-O, -W, -X, …), as multiprocessing does it.
-                [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", BOOTSTRAP],  # type: ignore[attr-defined]
-                stdin=subprocess.PIPE,
-                stdout=self._logs[0],
-                stderr=self._logs[1],
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+            self._process = start_interpreter(BOOTSTRAP, self._logs, theirs.fileno())
             self.dead = False
             self._exited = os.pidfd_open(self._process.pid)
             self._stack.callback(os.close, self._exited)
