@@ -92,9 +92,13 @@ class MemoryLimit:
 
     def explain(self, error: BaseException, what: str) -> str:
         """Why `error` may come from this limit: "the test may allocate 200 MiB"; or "" if it does not."""
-        # Torch's allocator raises RuntimeError.
-        lacking = isinstance(error, MemoryError) or "can't allocate memory" in str(error)
-        return f"{what} may allocate {format_size(self.size)} (memory_limit)" if lacking and self.size else ""
+        lacking = is_out_of_memory(error) and self.size is not None
+        return f"{what} may allocate {format_size(self.size or 0)} (memory_limit)" if lacking else ""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` says that memory could not be had: torch's allocator raises RuntimeError."""
+    return isinstance(error, MemoryError) or "can't allocate memory" in str(error)
 
 
 def _data_segment() -> int:

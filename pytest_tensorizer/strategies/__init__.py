@@ -10,10 +10,25 @@ from __future__ import annotations
 import torch
 
 from pytest_tensorizer.strategies.code import build
+from pytest_tensorizer.strategies.damaged import (
+    Append,
+    Cut,
+    Damaged,
+    Delete,
+    Flip,
+    Insert,
+    Repeat,
+    Replace,
+    Swap,
+    Write,
+    Zero,
+    damaged,
+)
 from pytest_tensorizer.strategies.dense import Dense, Subclass
 from pytest_tensorizer.strategies.dtypes import dtypes
 from pytest_tensorizer.strategies.modules import Module, module_specs, modules
 from pytest_tensorizer.strategies.names import names
+from pytest_tensorizer.strategies.register import register
 from pytest_tensorizer.strategies.shapes import shapes
 from pytest_tensorizer.strategies.sparse import Compressed, Coo, sparse_tensors
 from pytest_tensorizer.strategies.state_dicts import Part, Same, StateDict, state_dict_specs, state_dicts
@@ -22,19 +37,32 @@ from pytest_tensorizer.strategies.tensors import tensor_specs, tensors
 
 __all__ = [
     "STRIDES",
+    "Append",
     "Compressed",
     "Coo",
+    "Cut",
+    "Damaged",
+    "Delete",
     "Dense",
+    "Flip",
+    "Insert",
     "Module",
     "Part",
+    "Repeat",
+    "Replace",
     "Same",
     "StateDict",
     "Subclass",
+    "Swap",
+    "Write",
+    "Zero",
     "build",
+    "damaged",
     "dtypes",
     "module_specs",
     "modules",
     "names",
+    "register",
     "shapes",
     "sparse_tensors",
     "state_dict_specs",

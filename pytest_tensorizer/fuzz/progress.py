@@ -1,0 +1,80 @@
+"""What the searches of all processes have done so far: each writes a file, and one process tells people."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "PYTEST_TENSORIZER_FUZZ_PROGRESS"
+"""Names the directory of those files to all processes of a session."""
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+def write(directory: Path, name: str, facts: dict[str, Any]) -> None:
+    """Tell what the search `name` has done; `facts` are those of a :class:`~pytest_tensorizer.fuzz.search.Tally`."""
+    new = directory / f"{name}.{os.getpid()}.new"
+    new.write_text(json.dumps({**facts, "name": name}), encoding="utf-8")
+    new.replace(directory / f"{name.replace('/', '-')}.json")
+
+
+def read(directory: Path) -> list[dict[str, Any]]:
+    """What all searches have told."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(directory.glob("*.json"))]
+
+
+class Progress:
+    """A thread that shows, while tests run elsewhere, how far they are.
+
+    Args:
+        directory: where the searches write.
+        seconds: how long all of it is to take.
+        show: takes a line.
+        every: seconds between two lines.
+    """
+
+    def __init__(self, directory: Path, *, seconds: float, show: Callable[[str], None], every: float) -> None:
+        self._directory = directory
+        self._seconds = seconds
+        self._show = show
+        self._every = every
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tensorizer-fuzz-progress", daemon=True)
+        self._started = time.monotonic()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        told: set[tuple[str, str]] = set()
+        last = self._started
+        while not self._stop.wait(_SECONDS_BETWEEN_LOOKS):
+            found = read(self._directory)
+            failures = {(search["name"], fault) for search in found for fault in search["failures"]}
+            for name, fault in sorted(failures - told):
+                self._show(f"fuzz: {name}: {fault}")
+            now = time.monotonic()
+            if failures != told or now >= last + self._every:
+                self._show(line(found, now - self._started, self._seconds))
+                last = now
+            told = failures
+
+
+def line(found: list[dict[str, Any]], elapsed: float, seconds: float) -> str:
+    """ "fuzz: 12 of 60 s, 4,123 examples, 344 a second, 2 distinct failures" """
+    examples = sum(search["examples"] for search in found)
+    failures = sum(len(search["failures"]) for search in found)
+    plural = "" if failures == 1 else "s"
+    return (
+        f"fuzz: {elapsed:.0f} of {seconds:.0f} s, {examples:,} examples, {examples / max(elapsed, 1e-9):,.0f} a "
+        f"second, {failures} distinct failure{plural}"
+    )
