@@ -24,7 +24,7 @@ CAPABILITIES: dict[str, str] = {
     "cast": "load(dtype=d) casts floating-point tensors",
     "encryption": "save(encryption=…) and load(encryption=…)",
     "backend": "load(backend=…) chooses how the file is read",
-    "shared-storage": "saves tensors that share memory, in whole or in part",
+    "shared-storage": "saves tensors that share memory, or lie in a larger storage than they need",
     "any-name": "saves tensors under names that are empty, reserved, unprintable or longer than 200 characters",
     "dtype:NAME": "stores torch.NAME; a format that claims none is held to DEFAULT_DTYPES",
 }

@@ -11,6 +11,7 @@ from types import TracebackType
 from pytest_tensorizer.process.limits import is_out_of_memory
 
 _PACKAGE = str(Path(__file__).parents[1])
+OUT_OF_MEMORY = "ran out of memory"
 _FRAME = re.compile(r'^  File "(.*)", line \d+ in (.*)$', re.MULTILINE)
 
 
@@ -46,7 +47,7 @@ class Outcome:
     @property
     def ended_the_process(self) -> bool:
         """Whether it takes a clean process to see this again."""
-        return any(fault.startswith(("ran out of memory", "died", "hung", "ended")) for fault in self.faults)
+        return any(fault.startswith((OUT_OF_MEMORY, "died", "hung", "ended")) for fault in self.faults)
 
 
 def of_exception(error: BaseException) -> Outcome:
@@ -56,7 +57,7 @@ def of_exception(error: BaseException) -> Outcome:
     name = type(error).__name__
     message = f"{name}: {error}"
     if is_out_of_memory(error):
-        return Outcome(("ran out of memory",), message)
+        return Outcome((OUT_OF_MEMORY,), message)
     return Outcome((f"raised {name}{_raised_in(error.__traceback__)}",), message)
 
 

@@ -29,6 +29,8 @@ _NEEDS = {
     "conj": "lazy-views",
     "neg": "lazy-views",
     "shared": "shared-storage",
+    "offset": "shared-storage",
+    "larger-storage": "shared-storage",
     "name:empty": "any-name",
     "name:long": "any-name",
     "name:control": "any-name",

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pytest_tensorizer.fuzz.outcome import Outcome, of_ending, of_exception
+from pytest_tensorizer.fuzz.outcome import OUT_OF_MEMORY, Outcome, of_ending, of_exception
 from pytest_tensorizer.process.ending import describe_status
 from pytest_tensorizer.process.limits import MemoryLimit
 from pytest_tensorizer.process.stacks import shorten
@@ -62,7 +62,7 @@ class Worker:
         if not outcome.ended_the_process or not company:
             return outcome
         alone = self._try(example)
-        if alone.ended_the_process:
+        if alone.ended_the_process or outcome.faults == (OUT_OF_MEMORY,):  # it is theirs that was used up
             return alone
         # An earlier one may have left memory damaged, or a thread running.
         message = f"{outcome.message}, but not when it is tried alone: one of the {company} before it may be to blame"

@@ -13,13 +13,17 @@ class Argument:
     """An argument that is a value, a strategy, or None for anything.
 
     `value` is None if it is not the first. `check` raises InvalidArgument for a value that makes no sense: at once, or
-    for a drawn one when it is drawn.
+    for a drawn one when it is drawn. One that is not `optional` has a default, which is not None.
     """
 
-    def __init__(self, value: object, check: Callable[[Any], Any]) -> None:
+    def __init__(self, value: object, check: Callable[[Any], Any], *, optional: bool = True) -> None:
         self._check = check
         self._strategy = value if isinstance(value, st.SearchStrategy) else None
-        self.value = None if value is self._strategy else check(value)
+        is_open = self.is_drawn or (optional and value is None)
+        self.value = None if is_open else check(value)
+
+    def __repr__(self) -> str:
+        return repr(self._strategy if self.is_drawn else self.value)
 
     @property
     def is_drawn(self) -> bool:
@@ -37,7 +41,7 @@ def one_of_type(name: str, *types: type) -> Callable[[Any], Any]:
     """A check that the argument `name` is of one of `types`."""
 
     def check(value: Any) -> Any:
-        if value is not None and not isinstance(value, types):
+        if not isinstance(value, types):
             wanted = " or ".join(t.__name__ for t in types)
             raise InvalidArgument(f"{name}={value!r} is no {wanted}: give one, or a strategy of them")
         return value
@@ -45,10 +49,8 @@ def one_of_type(name: str, *types: type) -> Callable[[Any], Any]:
     return check
 
 
-def shape(value: Any) -> tuple[int, ...] | None:
-    """Check a shape: a sequence of sides, each an int of at least 0; or None."""
-    if value is None:
-        return None
+def shape(value: Any) -> tuple[int, ...]:
+    """Check a shape: a sequence of sides, each an int of at least 0."""
     try:
         sides = tuple(value)
     except TypeError:
@@ -70,10 +72,16 @@ def integer(name: str, value: object, *, least: int = 0, most: int | None = None
     return value
 
 
-def strategy(name: str, value: Any, default: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Check an argument that has to be a strategy, or None for the default one."""
+def flag(name: str, value: object) -> None:
+    """Check a bool that is no strategy."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name}={value!r} is no bool")
+
+
+def strategy(name: str, value: Any, kind: type, default: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Check an argument that has to be a strategy, or None for the default one; what it draws has to be of a `kind`."""
     if value is None:
         return default
     if not isinstance(value, st.SearchStrategy):
         raise InvalidArgument(f"{name}={value!r} is no strategy")
-    return value
+    return value.map(one_of_type(name, kind))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,8 +55,10 @@ class Dense(Code):
     cls: type[Tensor] = Tensor
 
     def __post_init__(self) -> None:
-        if not isinstance(self.data, bytes):
-            object.__setattr__(self, "data", words.words(self.dtype, self.data))
+        data = self.data if isinstance(self.data, bytes) else words.words(self.dtype, self.data)
+        # Without what has no effect, and which the repr would leave out, so that equal tensors are equal.
+        data = data[: self.lie[1] * self.dtype.itemsize]
+        object.__setattr__(self, "data", data if any(data) else b"")
 
     @cached_property
     def lie(self) -> tuple[tuple[int, ...], int]:
@@ -103,8 +106,8 @@ class Dense(Code):
         if self.cls is torch.nn.Parameter:
             return torch.nn.Parameter(tensor, requires_grad=self.requires_grad)
         if self.cls is torch.nn.Buffer:
-            return torch.nn.Buffer(tensor)
-        if self.cls is not Tensor:
+            tensor = torch.nn.Buffer(tensor)
+        elif self.cls is not Tensor:
             tensor = tensor.as_subclass(self.cls)
         return tensor.requires_grad_() if self.requires_grad else tensor
 
@@ -121,9 +124,7 @@ class Dense(Code):
         whole: Tensor = make(
             self.shape if self.strides is None else (size,), scale=0.5, zero_point=1, dtype=self.dtype, device="cpu"
         )
-        memory: Tensor = tensor_of(b"", torch.uint8)
-        memory.set_(whole.untyped_storage())
-        memory.copy_(tensor_of(_repeated(self._pattern, memory.numel()), torch.uint8))
+        copy_to(whole, _repeated(self._pattern, whole.untyped_storage().nbytes()))
         return whole if self.strides is None else whole.as_strided(self.shape, self.strides, self.offset)
 
     @property
@@ -134,6 +135,7 @@ class Dense(Code):
             "scalar": not self.shape, "noncontiguous": self.strides not in (None, contiguous_strides(self.shape)),
             "offset": self.offset > 0, "larger-storage": self.size is not None, "subclass": self.cls is not Tensor,
             "many-dims": len(self.shape) > 5,
+            "odd-bool": self.dtype is torch.bool and any(byte > 1 for byte in self._pattern),
         }  # fmt: skip
         return frozenset(
             {f"dtype:{str(self.dtype).removeprefix('torch.')}", *(name for name, is_so in flags.items() if is_so)}
@@ -141,9 +143,8 @@ class Dense(Code):
 
     def __repr__(self) -> str:
         parts = [repr(self.dtype), repr(self.shape)]
-        used = self._pattern[: max(self.lie[1], 0) * self.dtype.itemsize]
-        if any(used):
-            parts.append(repr(words.elements(self.dtype, used)))
+        if self.data:
+            parts.append(repr(words.elements(self.dtype, self._pattern)))
         for name, default in _DEFAULTS.items():
             value = getattr(self, name)
             if value != default:
@@ -168,6 +169,12 @@ def _repeated(pattern: bytes, length: int) -> bytes:
 
 def tensor_of(data: bytes, dtype: torch.dtype) -> Tensor:
     """A one-dimensional tensor of these words, with a storage of its own, which torch has allocated."""
-    if not data:
-        return torch.empty(0, dtype=dtype, device="cpu")
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8).clone().view(dtype)
+    tensor = torch.empty(len(data) // dtype.itemsize, dtype=dtype, device="cpu")
+    copy_to(tensor, data)
+    return tensor
+
+
+def copy_to(tensor: Tensor, data: bytes) -> None:
+    """Copy to the storage, without torch's threads: once it has used them, a forked child waits for them for ever."""
+    if data:
+        ctypes.memmove(tensor.untyped_storage().data_ptr(), data, len(data))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from hypothesis import strategies as st
 
+from pytest_tensorizer.strategies import quiet  # noqa: F401 (it is run)
+
 PACKED = {torch.quint4x2: 4, torch.quint2x4: 2}
 """The dtypes with several elements in a byte, and the bits that one takes: torch gives these no strides."""
 QUANTIZED = (torch.qint8, torch.quint8, torch.qint32, *PACKED)

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from pytest_tensorizer.strategies import arguments
+from pytest_tensorizer.strategies import names as naming
 from pytest_tensorizer.strategies.code import Code, built
 from pytest_tensorizer.strategies.dense import Dense
 from pytest_tensorizer.strategies.names import identifiers, unused
 from pytest_tensorizer.strategies.state_dicts import Same, mapping_code
+from pytest_tensorizer.strategies.strides import overlaps
 from pytest_tensorizer.strategies.tensors import tensor_specs
 
 
@@ -85,8 +87,9 @@ class Module(Code):
 
     @property
     def traits(self) -> frozenset[str]:
-        """Those of the tensors, and "frozen", "tied", "shared-module", "buffer", "transient"."""
+        """Those of names and tensors, and "frozen", "tied", "shared-module", "buffer", "transient", "no-tensors"."""
         found: set[str] = {"transient"} if self.transient else set()
+        found.update(*map(naming.traits, (*self.parameters, *self.buffers, *self.children)))
         for spec in self.parameters.values():
             found |= (
                 {"tied"} if isinstance(spec, Same) else spec.traits | ({"frozen"} if not spec.requires_grad else set())
@@ -110,11 +113,16 @@ def _plain(spec: Dense) -> Dense:
 
 
 def _other_bits(spec: Any) -> Any:
+    """A tensor to copy another one to, which lies in memory as that one does, if it can lie so."""
     if isinstance(spec, Same):
         return spec
-    width = spec.dtype.itemsize
-    flipped = bytes(byte ^ 0x55 for byte in spec.data or bytes(width))
-    return replace(spec, data=bytes(byte & 1 for byte in flipped) if spec.dtype is torch.bool else flipped)
+    lies_anew = overlaps(spec.shape, spec.lie[0])
+    data = spec.elements() if lies_anew else spec.data
+    flipped = bytes(byte ^ 0x55 for byte in data or bytes(spec.dtype.itemsize))
+    if spec.dtype is torch.bool:
+        flipped = bytes(byte & 1 for byte in flipped)
+    lie = {"strides": None, "offset": 0, "size": None} if lies_anew else {}
+    return replace(spec, data=flipped, conj=False, neg=False, **lie)
 
 
 def modules(
@@ -130,7 +138,7 @@ def modules(
         max_depth: how many levels of children there are at most.
 
     Raises:
-        InvalidArgument: a number is no int, or is negative; `tensors` is no strategy.
+        InvalidArgument: a number is no int, or is negative; `tensors` is no strategy, or draws what it should not.
     """
     return built(module_specs(tensors, max_tensors=max_tensors, max_children=max_children, max_depth=max_depth))
 
@@ -141,7 +149,7 @@ def module_specs(
     """The specification of a module, which `build()` makes, and `blank()` with other values: see `modules`."""
     for name, value in (("max_tensors", max_tensors), ("max_children", max_children), ("max_depth", max_depth)):
         arguments.integer(name, value)
-    parts = _parts(arguments.strategy("tensors", tensors, _TENSORS), max_tensors, max_children, max_depth)
+    parts = _parts(arguments.strategy("tensors", tensors, Dense, _TENSORS), max_tensors, max_children, max_depth)
     return parts.map(lambda part: _Assembly().module("", part))
 
 
@@ -168,11 +176,10 @@ def _parts(tensors: st.SearchStrategy[Dense], most: int, children: int, depth: i
 
 @st.composite
 def _part(draw: st.DrawFn, tensor_names: Any, child_names: Any, tensors: Any, inner: Any) -> _Part:
-    # The names come first: Hypothesis takes away from a list what consists of few choices, and a tensor has many.
-    return _Part(
-        [(name, draw(_TENSOR_KIND), draw(_WHICH), draw(tensors)) for name in draw(tensor_names)],
-        [(name, draw(_CHILD_KIND), draw(_WHICH), draw(inner)) for name in draw(child_names)],
-    )
+    # The names come first: Hypothesis takes away from a list what consists of few choices, and a tensor has many. Those
+    # of tensors, with the tensors, come last: what is left of them is then not taken for children.
+    children = [(name, draw(_CHILD_KIND), draw(_WHICH), draw(inner)) for name in draw(child_names)]
+    return _Part([(name, draw(_TENSOR_KIND), draw(_WHICH), draw(tensors)) for name in draw(tensor_names)], children)
 
 
 class _Assembly:

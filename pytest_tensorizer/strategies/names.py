@@ -6,6 +6,8 @@ from collections.abc import Container
 
 from hypothesis import strategies as st
 
+from pytest_tensorizer.strategies import arguments
+
 _LETTERS = "abwé"
 _RESERVED = (
     "weight", "Weight", "__metadata__", "_metadata", "dtype", "shape", "data_offsets", "self", "state_dict",
@@ -25,10 +27,16 @@ def names(*, surrogates: bool = False) -> st.SearchStrategy[str]:
     Unicode spells them; control characters; lengths around 2**8 and 2**16. With `surrogates` also lone ones, which no
     encoding can write, so that all that a format can do is to refuse them. Shrinks to "a".
     """
+    arguments.flag("surrogates", surrogates)
     found = [_PLAIN, _PLAIN, _DOTTED, st.sampled_from(_RESERVED), st.text(max_size=8), _LONG]
     if surrogates:
         found.append(st.text(st.characters(min_codepoint=0xD800, max_codepoint=0xDFFF), min_size=1, max_size=2))
     return st.one_of(found)
+
+
+def plain() -> st.SearchStrategy[str]:
+    """A name as people write it: plain or dotted, of a few letters of several alphabets. Shrinks to "a"."""
+    return st.one_of(_PLAIN, _PLAIN, _DOTTED)
 
 
 def identifiers() -> st.SearchStrategy[str]:

@@ -31,6 +31,8 @@ def shapes(
     arguments.integer("max_elements", max_elements)
     if min_side**min_dims > max_elements:
         raise InvalidArgument(f"min_dims={min_dims} of min_side={min_side} are more than max_elements={max_elements}")
+    while min_side**max_dims > max_elements and max_dims > min_dims:
+        max_dims -= 1
     some = range(max(min_side, 1), max_side + 1)
     # Without elements nothing else can be wrong, so 0 is the rarer.
     sides = (*some, *some, 0) if min_side == 0 else tuple(some)

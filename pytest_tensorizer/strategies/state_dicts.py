@@ -129,7 +129,8 @@ def state_dicts(
         nested: some values are dicts or lists of tensors, for formats that claim to write these.
 
     Raises:
-        InvalidArgument: a number is no int, or out of range; `tensors` or `names` is no strategy.
+        InvalidArgument: a number is no int, or out of range; `tensors` or `names` is no strategy, or draws what it
+            should not.
     """
     specs = state_dict_specs(tensors, names=names, min_size=min_size, max_size=max_size, shared=shared, nested=nested)
     return built(specs)
@@ -147,8 +148,10 @@ def state_dict_specs(
     """The specification of a state dict, which `build()` makes: see `state_dicts`."""
     arguments.integer("min_size", min_size)
     arguments.integer("max_size", max_size, least=min_size)
-    keys = arguments.strategy("names", names, _NAMES)
-    values = arguments.strategy("tensors", tensors, _TENSORS)
+    arguments.flag("shared", shared)
+    arguments.flag("nested", nested)
+    keys = arguments.strategy("names", names, str, _NAMES)
+    values = arguments.strategy("tensors", tensors, Dense, _TENSORS)
     return _state_dicts(st.lists(keys, min_size=min_size, max_size=max_size), values, shared, nested)
 
 

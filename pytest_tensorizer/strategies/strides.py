@@ -35,6 +35,16 @@ def extent(shape: Shape, strides: tuple[int, ...]) -> int:
     return 1 + sum((side - 1) * stride for side, stride in zip(shape, strides, strict=True))
 
 
+def overlaps(shape: Shape, strides: tuple[int, ...]) -> bool:
+    """Whether some elements may share their memory: a tensor that can be read, but not be copied to."""
+    covered = 0
+    for stride, side in sorted((stride, side) for side, stride in zip(shape, strides, strict=True) if side > 1):
+        if stride <= covered:
+            return True
+        covered += stride * (side - 1)
+    return False
+
+
 def ordered(shape: Shape, order: tuple[int, ...]) -> tuple[int, ...]:
     """Strides without gaps for dimensions that lie in memory in this `order`, the densest last."""
     strides = [0] * len(shape)
@@ -55,8 +65,11 @@ def _transposed(shape: Shape, variant: int) -> tuple[int, ...]:
 
 
 def _stepped(shape: Shape, variant: int) -> tuple[int, ...]:
-    """Every second or third element of a larger tensor, along the last dimension, the first, or all."""
-    step, dims = ((2, [-1]), (3, [0]), (2, list(range(len(shape)))))[variant]
+    """Every second or third element of a larger tensor, along the last dimension, the first, or all.
+
+    All that have more than one element: of many dimensions the storage would else be huge.
+    """
+    step, dims = ((2, [-1]), (3, [0]), (2, _sides(shape) or [-1]))[variant]
     larger = list(shape)
     for dim in dims:
         larger[dim] *= step
@@ -87,12 +100,13 @@ def _contiguous(shape: Shape, variant: int) -> tuple[int, ...]:
     return contiguous_strides(shape)
 
 
+# Those first which more shapes can have, so that the number of a kind mostly stays when a shape gets simpler.
 _MAKERS: dict[str, Callable[[Shape, int], tuple[int, ...]]] = {
     "contiguous": _contiguous,
-    "transposed": _transposed,
-    "stepped": _stepped,
     "offset": _contiguous,
     "larger-storage": _contiguous,
+    "stepped": _stepped,
+    "transposed": _transposed,
     "expanded": _expanded,
     "overlapping": _overlapping,
     "channels-last": _channels_last,

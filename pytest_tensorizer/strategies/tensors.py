@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -37,7 +37,7 @@ _KIND = st.sampled_from(range(len(lies.KINDS)))
 _VARIANT = st.sampled_from(range(lies.VARIANTS))
 _MODES = ("readable", "special", "special", "bits")
 # The plain one more often, as it is in life.
-_FLOAT_VIEWS = ("plain",) * 7 + ("neg",)
+_FLOAT_VIEWS = ("plain",) * 5 + ("neg",) * 3
 _COMPLEX_VIEWS = ("plain",) * 5 + ("conj",) * 3
 # Of other dtypes nobody can say what such a view shows: torch cannot negate them, or makes a signalling NaN a quiet one
 # (halves), or lets it depend on the number of elements whether -0.0 becomes 0.0 (complex numbers).
@@ -65,8 +65,8 @@ def tensors(
             13 elements of the storage are drawn, and the others repeat these. Or which kind to draw: "readable" (small
             numbers), "special" (NaNs with payloads, infinities, subnormals, -0.0, ends of ranges, bools of odd bytes),
             "bits" (any). None mixes these.
-        layout: torch.strided or a sparse layout. A sparse tensor takes no `elements`, `strides` or `view`, and
-            `sparse_tensors` gives it with its dense value.
+        layout: torch.strided or a sparse layout. A sparse tensor takes dtype and shape only, and `sparse_tensors` gives
+            it with its dense value.
         strides: one of `STRIDES` ("contiguous", "transposed", "expanded", …), or a tuple with the strides in elements.
             A drawn shape that cannot have them is drawn again.
         view: "plain", "conj" or "neg": whether the tensor shows other elements than lie in memory.
@@ -76,10 +76,14 @@ def tensors(
     Raises:
         InvalidArgument: an argument makes no sense, or does not go with another one.
     """
-    which = Argument(layout, _layout)
-    for name, value in (("elements", elements), ("strides", strides), ("view", view)):
-        if value is not None and which.value in LAYOUTS:
-            raise InvalidArgument(f"{name}={value!r} does not go with layout={layout}: leave it out")
+    which = Argument(layout, _layout, optional=False)
+    if which.value in LAYOUTS:
+        given = (("elements", elements, None), ("strides", strides, None), ("view", view, None),
+                 ("requires_grad", requires_grad, False), ("cls", cls, Tensor))  # fmt: skip
+        for name, value, default in given:
+            if value is not default:
+                raise InvalidArgument(f"{name}={value!r} does not go with layout={layout}: leave it out")
+        return built(sparse_tensors(dtype, shape, layout=which.value))
     dense = tensor_specs(
         dtype, shape, elements=elements, strides=strides, view=view, requires_grad=requires_grad, cls=cls
     )
@@ -108,10 +112,15 @@ def tensor_specs(
         elements=_Elements(elements),
         strides=Argument(strides, _strides),
         view=Argument(view, _view),
-        requires_grad=Argument(requires_grad, arguments.one_of_type("requires_grad", bool)),
-        cls=Argument(cls, _class),
+        requires_grad=Argument(requires_grad, arguments.one_of_type("requires_grad", bool), optional=False),
+        cls=Argument(cls, _class, optional=False),
     )
-    drawing.check(drawing.dtype.value, drawing.shape.value)
+    kind, view_value = drawing.strides.value, drawing.view.value
+    drawing.check(drawing.dtype.value, drawing.shape.value, kind, view_value)
+    if drawing.dtype.value is None and not drawing.dtype.is_drawn and not drawing.dtypes(kind, view_value):
+        given = {"elements": elements, "strides": strides, "view": view, "requires_grad": requires_grad or None}
+        shown = ", ".join(f"{name}={value!r}" for name, value in given.items() if value is not None)
+        raise InvalidArgument(f"there is no dtype that goes with {shown}")
     return _specs(drawing)
 
 
@@ -132,9 +141,8 @@ class _Drawing:
     requires_grad: Argument
     cls: Argument
 
-    def check(self, dtype: torch.dtype | None, shape: tuple[int, ...] | None) -> None:
-        """Raise InvalidArgument if an argument that is a value does not go with these, as far as they are known."""
-        kind, view = self.strides.value, self.view.value
+    def check(self, dtype: torch.dtype | None, shape: tuple[int, ...] | None, kind: Any, view: str | None) -> None:
+        """Raise InvalidArgument if these do not go together, or with other arguments, as far as they are known."""
         if dtype is not None:
             if view is not None and view not in _views(dtype):
                 raise InvalidArgument(f"view={view!r} does not go with dtype={dtype}")
@@ -146,30 +154,20 @@ class _Drawing:
         if shape is not None and kind is not None and not _has(shape, kind):
             raise InvalidArgument(f"strides={kind!r} does not go with shape={shape}")
 
-    @cached_property
-    def any_dtype(self) -> st.SearchStrategy[torch.dtype]:
-        """Those that go with the other arguments."""
-        return st.sampled_from([dtype for dtype in all_dtypes() if _passes(self.check, dtype, None)])
-
-    @cached_property
-    def any_shape(self) -> st.SearchStrategy[tuple[int, ...]]:
-        kind = self.strides.value
-        if isinstance(kind, tuple):
-            return shapes(min_dims=len(kind), max_dims=len(kind))
-        if kind == "channels-last":
-            return shapes(min_dims=4, max_dims=5)
-        return shapes() if kind is None else shapes().filter(lambda shape: _has(shape, kind))
+    def dtypes(self, kind: Any, view: str | None) -> list[torch.dtype]:
+        """Those that go with these, and with the other arguments."""
+        return [dtype for dtype in all_dtypes() if _passes(self.check, dtype, None, kind, view)]
 
     def draw(self, draw: st.DrawFn) -> Dense:
-        dtype = self.dtype.draw(draw, self.any_dtype)
-        shape = self.shape.draw(draw, self.any_shape)
+        # These come first if they are given, so that the dtype and the shape can be drawn to go with them.
+        kind, view = self.strides.draw(draw), self.view.draw(draw)
+        dtype = self.dtype.draw(draw, _any_dtype(self, kind, view))
+        shape = self.shape.draw(draw, _any_shape(kind))
         choice = draw(_CHOICE)
         data = self.elements.draw(draw, dtype, _MODES[choice % len(_MODES)])
-        kind = self.strides.draw(draw, _KIND)
-        if isinstance(kind, int):
+        if kind is None:
             kinds = lies.KINDS[:1] if dtype in PACKED else lies.possible(shape)
-            kind = kinds[kind % len(kinds)]
-        view = self.view.draw(draw)
+            kind = kinds[draw(_KIND) % len(kinds)]
         if view is None:
             view = _views(dtype)[choice // len(_MODES)]
         grad = self.requires_grad.draw(draw)
@@ -180,7 +178,7 @@ class _Drawing:
             assume(_has(shape, kind) and (kind == "contiguous" or dtype not in PACKED))
         if self.view.is_drawn:
             assume(view in _views(dtype))
-        self.check(dtype, shape)
+        self.check(dtype, shape, kind, view)
         if isinstance(kind, tuple):
             strides, offset, size = kind, 0, None
         elif kind == "contiguous":
@@ -202,14 +200,31 @@ class _Drawing:
         )  # fmt: skip
 
 
+@lru_cache(256)
+def _any_dtype(drawing: _Drawing, kind: Any, view: str | None) -> st.SearchStrategy[torch.dtype]:
+    return st.sampled_from(drawing.dtypes(kind, view))
+
+
+@lru_cache(256)
+def _any_shape(kind: Any) -> st.SearchStrategy[tuple[int, ...]]:
+    if isinstance(kind, tuple):
+        return shapes(min_dims=len(kind), max_dims=len(kind))
+    if kind == "channels-last":
+        return shapes(min_dims=4, max_dims=5)
+    return shapes() if kind is None else shapes().filter(lambda shape: _has(shape, kind))
+
+
 class _Elements:
     """What to draw the data of a storage from."""
 
     def __init__(self, wanted: Any) -> None:
+        self._wanted = wanted
         self._mode = wanted if wanted in ELEMENTS else None
         self._strategy = wanted if isinstance(wanted, st.SearchStrategy) else None
         self._element = None if wanted in (self._mode, self._strategy) else wanted
-        self._is_free = wanted is None
+
+    def __repr__(self) -> str:
+        return repr(self._wanted)
 
     def check(self, dtype: torch.dtype) -> None:
         if self._element is not None:
@@ -267,17 +282,19 @@ def _views(dtype: torch.dtype) -> tuple[str, ...]:
 
 
 def _strides(value: Any) -> Any:
-    if value is None or value in lies.KINDS:
-        return value
     if isinstance(value, tuple):
         for stride in value:
-            arguments.integer("a stride", stride)
-        return value
-    raise InvalidArgument(f"strides={value!r} is no kind of strides: give one of {', '.join(lies.KINDS)}, or a tuple")
+            if isinstance(stride, bool) or not isinstance(stride, int) or stride < 0:
+                raise InvalidArgument(f"strides={value!r} has the stride {stride!r}: give ints of at least 0")
+    elif value not in lies.KINDS:
+        raise InvalidArgument(
+            f"strides={value!r} is no kind of strides: give one of {', '.join(lies.KINDS)}, or a tuple"
+        )
+    return value
 
 
 def _view(value: Any) -> Any:
-    if value is not None and value not in VIEWS:
+    if value not in VIEWS:
         raise InvalidArgument(f"view={value!r} is none of {', '.join(VIEWS)}")
     return value
 

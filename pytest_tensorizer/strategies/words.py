@@ -45,15 +45,24 @@ def word(dtype: torch.dtype, element: Element) -> bytes:
 @lru_cache(4096)
 def _cast(dtype: torch.dtype, number: Number, spelt: str) -> bytes:
     # `spelt` is there for the cache, which takes 0.0 for -0.0.
+    if dtype in QUANTIZED:
+        raise ValueError(f"{number!r} depends on scale and zero point as an element of {dtype}; give its bits")
     try:
         tensor = torch.tensor([number], dtype=dtype, device="cpu")
-    except (NotImplementedError, RuntimeError, TypeError, OverflowError) as error:
+    except (NotImplementedError, RuntimeError, TypeError, OverflowError, ValueError) as error:
         raise ValueError(f"torch makes no element of {dtype} from {number!r} ({error}); give its bits") from None
     back = tensor.item()
-    same = back == number or (back != back and number != number)
-    if not same:
+    if not all(map(_is_same, _parts(back), _parts(number))):
         raise ValueError(f"{number!r} is not exactly an element of {dtype}: the nearest is {back!r}")
     return bytes(tensor.view(torch.uint8).tolist())
+
+
+def _parts(number: Number) -> tuple[float, float]:
+    return (number.real, number.imag) if isinstance(number, complex) else (number, 0)
+
+
+def _is_same(one: float, other: float) -> bool:
+    return (one == other and math.copysign(1, one) == math.copysign(1, other)) or (one != one and other != other)
 
 
 def words(dtype: torch.dtype, elements: Iterable[Element]) -> bytes:
@@ -128,9 +137,12 @@ def special(dtype: torch.dtype) -> tuple[bytes, ...]:
         mantissa = {2: 7 if dtype is torch.bfloat16 else 10, 4: 23, 8: 52}[width]
         sign, one, quiet = 1 << (8 * width - 1), 1 << mantissa, 1 << (mantissa - 1)
         infinity = sign - one
+        numbers = infinity, infinity - 1, one, one - 1, quiet, 1
         nans = infinity | quiet, infinity | 1, infinity | quiet | 5, sign - 1
-        magnitudes = infinity, *nans, infinity - 1, one, one - 1, quiet, 1
-        patterns = [0, sign, *magnitudes, *(sign | bits for bits in magnitudes)]
+        # The NaNs next to one another: Hypothesis gets from one to the simplest by the numbers in between.
+        patterns = [0, sign]
+        for magnitudes in (numbers, nans):
+            patterns += [*magnitudes, *(sign | bits for bits in magnitudes)]
     parts = tuple(pattern.to_bytes(width, "little") for pattern in patterns)
     if not dtype.is_complex:
         return parts
