@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from pytest_tensorizer.formats import Format, claims
 from pytest_tensorizer.strategies import Dense, Module, StateDict, module_specs, state_dict_specs, tensor_specs
-from pytest_tensorizer.strategies import names as naming
 from pytest_tensorizer.strategies.dtypes import all_dtypes
+from pytest_tensorizer.strategies.names import names, plain
 
 _CLAIMED = (True, True, True, False)
 
@@ -18,7 +18,7 @@ def state_dicts(format: Format) -> st.SearchStrategy[StateDict]:
     """State dicts for `format`: three in four have nothing but what it claims."""
     usual = state_dict_specs(
         _tensors(format),
-        names=naming.names() if claims(format, "any-name") else naming.plain(),
+        names=names() if claims(format, "any-name") else plain(),
         shared=claims(format, "shared-storage"),
     )
     return _mostly(usual, state_dict_specs())
