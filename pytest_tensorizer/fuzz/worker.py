@@ -41,38 +41,50 @@ class Worker:
 
     Args:
         rule: what has to hold.
-        directory: a place for files, which exists. What an example leaves there is removed.
+        directory: a place for files, which exists. What one example leaves there the next does not see.
         timeout: the seconds that one example may take.
         memory_limit: the bytes that the process may allocate.
+        sends: makes of an example what the rule is given, which can be pickled: the less, the faster.
     """
 
-    def __init__(self, rule: Rule, *, directory: Path, timeout: float = 10.0, memory_limit: int = 1 << 30) -> None:
+    def __init__(
+        self,
+        rule: Rule,
+        *,
+        directory: Path,
+        timeout: float = 10.0,
+        memory_limit: int = 1 << 30,
+        sends: Callable[[Any], Any] = lambda example: example,
+    ) -> None:
         self._rule = rule
         self._directory = directory
         self._timeout = timeout
         self._memory_limit = memory_limit
+        self._sends = sends
         self._process: _Process | None = None
 
     def run(self, example: Any) -> Outcome:
-        """Try one example, which can be pickled."""
+        """Try one example."""
         if self._process is not None and self._process.tried >= _EXAMPLES:
             self.close()
         company = 0 if self._process is None else self._process.tried
-        outcome = self._try(example)
-        if not outcome.ended_the_process or not company:
+        sent = pickle.dumps(self._sends(example), pickle.HIGHEST_PROTOCOL)
+        outcome = self._try(sent)
+        if self._process is not None or not company:
             return outcome
-        alone = self._try(example)
+        alone = self._try(sent)
         if alone.ended_the_process or outcome.faults == (OUT_OF_MEMORY,):  # it is theirs that was used up
             return alone
         # An earlier one may have left memory damaged, or a thread running.
         message = f"{outcome.message}, but not when it is tried alone: one of the {company} before it may be to blame"
         return replace(outcome, faults=(f"{outcome.faults[0]}, not alone",), message=message)
 
-    def _try(self, example: Any) -> Outcome:
+    def _try(self, sent: bytes) -> Outcome:
+        """The process is given up where it has ended, or is no longer good for another example."""
         if self._process is None:
             self._process = _Process(self._rule, self._directory, self._memory_limit)
-        outcome = self._process.run(example, self._timeout)
-        if outcome.ended_the_process:
+        outcome, is_spent = self._process.run(sent, self._timeout)
+        if is_spent:
             self.close()
         return outcome
 
@@ -105,20 +117,21 @@ class _Process:
         self._waiting.register(self._messages, select.POLLIN)
         self._waiting.register(self._handle, select.POLLIN)
 
-    def run(self, example: Any, timeout: float) -> Outcome:
+    def run(self, sent: bytes, timeout: float) -> tuple[Outcome, bool]:
+        """What becomes of an example, and whether that was the last one of this process."""
         self.tried += 1
         with contextlib.suppress(BrokenPipeError):  # it has ended; why is told below
-            self._messages.send_bytes(pickle.dumps(example, pickle.HIGHEST_PROTOCOL))
+            self._messages.send_bytes(sent)
         if not self._waiting.poll(timeout * 1000):
-            return self._hung()
+            return self._hung(), True
         try:
             if self._messages.poll():
-                outcome: Outcome = pickle.loads(self._messages.recv_bytes())
-                return outcome
+                answer: tuple[Outcome, bool] = pickle.loads(self._messages.recv_bytes())
+                return answer
         except (EOFError, ConnectionResetError):
             pass
         how = describe_status(self._ended())
-        return of_ending(how, self._output(), outermost=False)
+        return of_ending(how, self._output(), outermost=False), True
 
     def _hung(self) -> Outcome:
         """What it was at: it is asked for its stacks, and killed if it cannot answer."""
@@ -166,7 +179,8 @@ def _serve(messages: Connection, rule: Rule, directory: Path, printed: int, memo
             os.ftruncate(printed, 0)
             os.lseek(printed, 0, os.SEEK_SET)
             outcome = _tried(rule, pickle.loads(data), directory)
-            messages.send_bytes(pickle.dumps(outcome, pickle.HIGHEST_PROTOCOL))
+            is_spent = outcome.faults == (OUT_OF_MEMORY,) and limit.used() > memory_limit // 4
+            messages.send_bytes(pickle.dumps((outcome, is_spent), pickle.HIGHEST_PROTOCOL))
         code = 0
     finally:
         # Not by way of the interpreter: below lie the frames of the process that was forked, with what they clean up.
@@ -189,10 +203,19 @@ def _prepare(printed: int, parent: int) -> None:
 
 
 def _tried(rule: Rule, example: Any, directory: Path) -> Outcome:
-    directory.mkdir()
+    _make_empty(directory)
     try:
         return Outcome(refused=rule(example, directory))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the subject raises is what is asked for
         return of_exception(error)
-    finally:
-        shutil.rmtree(directory)
+
+
+def _make_empty(directory: Path) -> None:
+    """To remove the directory and make it again takes more time than many a rule."""
+    directory.mkdir(exist_ok=True)
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry)
+            else:
+                os.unlink(entry)

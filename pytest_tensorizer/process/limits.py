@@ -90,6 +90,10 @@ class MemoryLimit:
 
             resource.setrlimit(resource.RLIMIT_DATA, (self._before, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
+    def used(self) -> int:
+        """The bytes that the process has allocated since it entered this for the first time, and has not given back."""
+        return 0 if self.size is None or self._most is None else _data_segment() - (self._most - self.size)
+
     def explain(self, error: BaseException, what: str) -> str:
         """Why `error` may come from this limit: "the test may allocate 200 MiB"; or "" if it does not."""
         lacking = is_out_of_memory(error) and self.size is not None

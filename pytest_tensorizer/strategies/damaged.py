@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -40,6 +41,9 @@ __all__ = [
     "Zero",
     "damaged",
 ]
+
+
+_RUN = re.compile(rb"(.)\1{63,}", re.DOTALL)
 
 
 class Damaged:
@@ -104,7 +108,8 @@ class Damaged:
         return edit.tell(self._source.where)
 
     def __repr__(self) -> str:
-        return f"Damaged({self.file!r}, [{', '.join(map(repr, self.edits))}])"
+        file = _code(self.file) if isinstance(self.file, bytes) else repr(self.file)
+        return f"Damaged({file}, [{', '.join(map(repr, self.edits))}])"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Damaged):
@@ -118,6 +123,21 @@ class Damaged:
         # The path may lead nowhere where this is unpickled: the words are found before.
         state = {"traits": self.traits, "description": self.description}
         return {"file": self.file, "edits": self.edits, "data": self.data, **state}
+
+
+@lru_cache(maxsize=4)
+def _code(data: bytes) -> str:
+    """As `repr`, but short where a byte is repeated: one of the formats begins with 256 KiB of zeros."""
+    parts, done = [], 0
+    for run in _RUN.finditer(data):
+        if run.start() > done:
+            parts.append(repr(data[done : run.start()]))
+        length = run.end() - run.start()
+        parts.append(f"bytes({length})" if run[1] == b"\0" else f"{run[1]!r} * {length}")
+        done = run.end()
+    if done < len(data) or not parts:
+        parts.append(repr(data[done:]))
+    return " + ".join(parts)
 
 
 def _text(data: bytes) -> str:

@@ -6,6 +6,7 @@ import math
 import os
 from bisect import bisect_right
 from collections import defaultdict
+from functools import lru_cache
 
 from pytest_tensorizer.strategies.structure import parse
 from pytest_tensorizer.strategies.structure.edits import Edit
@@ -47,7 +48,7 @@ class Source:
     def of(cls, file: bytes | bytearray | str | os.PathLike[str]) -> Source:
         """Raises TypeError, OSError, or ValueError for a file that is not well formed."""
         if isinstance(file, (bytes, bytearray)):
-            return cls(bytes(file), bytes(file))
+            return _parsed(bytes(file))
         path = os.fspath(file)
         if not isinstance(path, str):
             raise TypeError(f"{path!r} is no str")
@@ -80,6 +81,12 @@ class Source:
         region, rank = self.regions[index], self._rank[index]
         same = self._of_kind[region.kind, region.integer]
         return same[rank + 1 : rank + 2] + same[max(rank - 1, 0) : rank]
+
+
+@lru_cache(maxsize=4)
+def _parsed(data: bytes) -> Source:
+    """The same file is damaged in a thousand ways, one after the other."""
+    return Source(data, data)
 
 
 def _places(region: Region) -> list[int]:
