@@ -44,7 +44,7 @@ class _Watch:
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         settings = Settings.of(config)
-        self._mode = settings.accelerator_guard or ("error" if settings.conformance else "warn")
+        self._mode = settings.accelerator_guard or ("error" if settings.runs_suite else "warn")
         if self._mode not in MODES:
             raise pytest.UsageError(
                 f"--accelerator-guard (in the ini file accelerator_guard) is {self._mode!r}: use error, warn or off"

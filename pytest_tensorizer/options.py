@@ -62,6 +62,10 @@ OPTIONS = (
         "require", "args", (), "NAME",
         "fail, rather than skip, the checks for which NAME (curl, libsodium, cuda, …) is missing (repeatable)",
     ),
+    Option(
+        "fuzz", "string", "", "SECONDS",
+        "search for so long for examples that break the suite's rules; alone, run only the checks that do",
+    ),
     Option("s3-endpoint", "string", "", "URL", "use this S3 service, not a server on 127.0.0.1"),
     Option(
         "s3-credentials", "string", "", "ID_VAR:SECRET_VAR",
@@ -106,6 +110,7 @@ class Settings(NamedTuple):
     strict: bool
     known_issues: str
     require: tuple[str, ...]
+    fuzz: str
     s3_endpoint: str
     s3_credentials: str
     fresh_process: bool
@@ -119,6 +124,11 @@ class Settings(NamedTuple):
         if _SETTINGS not in config.stash:
             config.stash[_SETTINGS] = _read(config)
         return config.stash[_SETTINGS]
+
+    @property
+    def runs_suite(self) -> bool:
+        """Whether the suite, or part of it, is brought into this session."""
+        return self.conformance or bool(self.fuzz)
 
     def model_directory(self, config: pytest.Config) -> Path | None:
         """The directory of --tensorizer-model, taken from where pytest was started."""

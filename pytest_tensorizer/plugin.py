@@ -64,10 +64,19 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    # Before Hypothesis' own plugin looks for the profile, when it is configured.
+    profile = early_config.known_args_namespace.__dict__.get("hypothesis_profile")
+    if profile and profile.startswith("tensorizer-"):
+        from pytest_tensorizer.strategies.profiles import register_profiles
+
+        register_profiles()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
-    if options.Settings.of(config).conformance:
+    if options.Settings.of(config).runs_suite:
         from pytest_tensorizer.suite import run
 
         run.register(config)

@@ -17,14 +17,14 @@ def test_defaults(pytester: pytest.Pytester) -> None:
     settings = _settings(pytester)
     assert settings == Settings(
         conformance=False, format=("tensorizer", "safetensors"), engine="transformers", prompt_embeds="reference",
-        model="", device="auto", strict=False, known_issues="", require=(), s3_endpoint="", s3_credentials="",
+        model="", device="auto", strict=False, known_issues="", require=(), fuzz="", s3_endpoint="", s3_credentials="",
         fresh_process=False, fresh_process_preload="torch", accelerator_guard="", explicit=frozenset(),
     )  # fmt: skip
 
 
 GIVEN: dict[str, Any] = {
     "conformance": True, "format": ("a:B", "torch"), "engine": "x:Y", "prompt-embeds": "p:q", "model": "m",
-    "device": "cpu", "strict": True, "known-issues": "issues.toml", "require": ("curl", "cuda"),
+    "device": "cpu", "strict": True, "known-issues": "issues.toml", "require": ("curl", "cuda"), "fuzz": "60",
     "s3-endpoint": "http://127.0.0.1:9", "s3-credentials": "A:B",
     "fresh-process": True, "fresh-process-preload": "torch numpy", "accelerator-guard": "off",
 }  # fmt: skip

@@ -60,7 +60,7 @@ class Origin:
         simple = "" if finding.is_small else "There was no time to find a simpler example.\n"
         run = f"Found by pytest --tensorizer-fuzz. Run it with: python -m pytest {path.parent.name}/{path.name}"
         printed = [line.rstrip() for line in finding.outcome.output.splitlines()[:_SHOWN]]
-        told = "\n".join([_line(finding.outcome.message), *printed]).replace("\\", "\\\\").replace('"""', "'''")
+        told = "\n".join([_line(finding.message), *printed]).replace("\\", "\\\\").replace('"""', "'''")
         return (
             f'"""{self.check}, {self.subject} {self.version}: {finding.fault}\n\n{told}\n\n{simple}{run}\n"""\n\n'
             + self.test(finding)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import traceback
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
@@ -16,14 +17,18 @@ _FRAME = re.compile(r'^  File "(.*)", line \d+ in (.*)$', re.MULTILINE)
 
 
 class Violation(AssertionError):
-    """A rule does not hold. `faults` says in what, in words that are the same for examples that are alike."""
+    """A rule does not hold.
 
-    def __init__(self, message: str, faults: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.faults = faults
+    Attributes:
+        faults: what is wrong, in words that are the same for examples that are alike -> what to tell people.
+    """
 
-    def __reduce__(self) -> tuple[type[Violation], tuple[str, tuple[str, ...]]]:
-        return type(self), (str(self), self.faults)
+    def __init__(self, faults: Mapping[str, str]) -> None:
+        super().__init__("; ".join(faults.values()))
+        self.faults = dict(faults)
+
+    def __reduce__(self) -> tuple[type[Violation], tuple[dict[str, str]]]:
+        return type(self), (self.faults,)
 
 
 @dataclass(frozen=True)
@@ -31,16 +36,14 @@ class Outcome:
     """What became of one example.
 
     Attributes:
-        faults: what is wrong, in words that stay the same while the example gets smaller: "wrong bits",
-            "raised KeyError in reader.py:load", "died of SIGSEGV in reader.py:load", "hung in …", "ran out of memory".
-            Nothing, if the rule holds.
-        message: for people: what differs, or what was raised.
+        faults: what is wrong, in words that stay the same while the example gets smaller ("wrong bits", "raised
+            KeyError in reader.py:load", "died of SIGSEGV in reader.py:load", "hung in …", "ran out of memory"), -> what
+            to tell people: what differs, or what was raised. Nothing, if the rule holds.
         refused: why the subject did not take the example, where it may do so.
         output: what was printed, and the stacks of a process that crashed or hung.
     """
 
-    faults: tuple[str, ...] = ()
-    message: str = ""
+    faults: Mapping[str, str] = field(default_factory=dict)
     refused: str = ""
     output: str = ""
 
@@ -49,16 +52,20 @@ class Outcome:
         """Whether it takes a clean process to see this again."""
         return any(fault.startswith((OUT_OF_MEMORY, "died", "hung", "ended")) for fault in self.faults)
 
+    @property
+    def ran_out_of_memory(self) -> bool:
+        return OUT_OF_MEMORY in self.faults
+
 
 def of_exception(error: BaseException) -> Outcome:
     """That of a rule that has raised `error`."""
     if isinstance(error, Violation):
-        return Outcome(error.faults, str(error))
+        return Outcome(error.faults)
     name = type(error).__name__
     message = f"{name}: {error}"
     if is_out_of_memory(error):
-        return Outcome((OUT_OF_MEMORY,), message)
-    return Outcome((f"raised {name}{_raised_in(error.__traceback__)}",), message)
+        return Outcome({OUT_OF_MEMORY: message})
+    return Outcome({f"raised {name}{_raised_in(error.__traceback__)}": message})
 
 
 def of_ending(how: str, output: str, *, outermost: bool) -> Outcome:
@@ -72,7 +79,7 @@ def of_ending(how: str, output: str, *, outermost: bool) -> Outcome:
     theirs = frames[: mine[0]] if mine else frames
     place = theirs[-1 if outermost else 0] if theirs else None
     where = f" in {Path(place[0]).name}:{place[1]}" if place else ""
-    return Outcome((how + where,), how + where, output=output)
+    return Outcome({how + where: f"the process {how}{where}"}, output=output)
 
 
 def _raised_in(trace: TracebackType | None) -> str:

@@ -45,28 +45,37 @@ class Progress:
         self._every = every
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tensorizer-fuzz-progress", daemon=True)
-        self._started = time.monotonic()
+        self._told: set[tuple[str, str]] = set()
+        self._started = 0.0
 
     def start(self) -> None:
+        self._started = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
+        """Show the last line: also where a person has had enough, it ends with what was tried."""
         self._stop.set()
         self._thread.join()
+        self._look(is_time=True)
 
     def _run(self) -> None:
-        told: set[tuple[str, str]] = set()
-        last = self._started
+        last = time.monotonic()
         while not self._stop.wait(_SECONDS_BETWEEN_LOOKS):
-            found = read(self._directory)
-            failures = {(search["name"], fault) for search in found for fault in search["failures"]}
-            for name, fault in sorted(failures - told):
-                self._show(f"fuzz: {name}: {fault}")
             now = time.monotonic()
-            if failures != told or now >= last + self._every:
-                self._show(line(found, now - self._started, self._seconds))
+            if self._look(is_time=now >= last + self._every):
                 last = now
-            told = failures
+
+    def _look(self, *, is_time: bool) -> bool:
+        """Show what is new. Whether anything was shown."""
+        found = read(self._directory)
+        failures = {(search["name"], fault) for search in found for fault in search["failures"]}
+        for name, fault in sorted(failures - self._told):
+            self._show(f"fuzz: {name}: {fault}")
+        is_time = is_time or failures != self._told
+        if is_time:
+            self._show(line(found, time.monotonic() - self._started, self._seconds))
+        self._told = failures
+        return is_time
 
 
 def line(found: list[dict[str, Any]], elapsed: float, seconds: float) -> str:

@@ -57,7 +57,7 @@ def round_trip(format: Format, example: StateDict, directory: Path) -> str:
         return refusal
     _assert_none(differences(loaded, example.dense(), facets=_VALUES))
     if list(given) != list(tensors) or any(given[name] is not tensor for name, tensor in tensors.items()):
-        raise Violation("saving has changed the caller's mapping", ("changed the caller's mapping",))
+        raise Violation({"changed the caller's mapping": "saving has changed the caller's mapping"})
     _assert_none(differences(tensors, example.build(), facets=_VALUES), "changed the caller's")
     return ""
 
@@ -139,10 +139,10 @@ def prompt_embeds(loader: PromptEmbedsLoader, example: Payload, directory: Path)
             raise
         return str(error)
     if example.verdict == "reject":
-        raise Violation(f"accepted what is no embedding of this model: {example.description}", ("accepted it",))
+        raise Violation({"accepted it": f"accepted what is no embedding of this model: {example.description}"})
     if not isinstance(loaded, Tensor) or loaded.device.type != "cpu" or loaded.layout != torch.strided:
         kind = f"a {loaded.layout} tensor on {loaded.device}" if isinstance(loaded, Tensor) else type(loaded).__name__
-        raise Violation(f"the loader returned {kind}, not a dense tensor on the CPU", ("not dense on the CPU",))
+        raise Violation({"not dense on the CPU": f"the loader returned {kind}, not a dense tensor on the CPU"})
     _assert_none(differences(loaded, example.expected, name="prompt_embeds", facets=_VALUES))
     return ""
 
@@ -157,10 +157,12 @@ def _refusal(format: Format, traits: Iterable[str], error: Exception) -> str:
 
 
 def _assert_none(found: list[Difference], what: str = "wrong") -> None:
-    if found:
-        more = f" (the first of {len(found)} differences)" if len(found) > 1 else ""
-        faults = sorted({f"{what} {difference.facet}" for difference in found})
-        raise Violation(f"{found[0]}{more}", tuple(faults))
+    """Raise a violation that tells the first of the differences in each facet."""
+    faults: dict[str, str] = {}
+    for difference in found:
+        faults.setdefault(f"{what} {difference.facet}", str(difference))
+    if faults:
+        raise Violation(faults)
 
 
 def _tensors(module: torch.nn.Module) -> dict[str, Tensor]:

@@ -35,6 +35,10 @@ class Finding:
     outcome: Outcome
     is_small: bool = False
 
+    @property
+    def message(self) -> str:
+        return self.outcome.faults[self.fault]
+
 
 @dataclass
 class Tally:
@@ -66,18 +70,18 @@ class _TimeIsOver(BaseException):
 class Search:
     """Looks for examples that break a rule.
 
-    Failures are told apart by their faults. One that has been found counts as none in later rounds, so that these find
-    others.
+    Failures are told apart by their faults. First those are tried that Hypothesis' database has of an earlier run. Then
+    come rounds, each of which looks for one failure that is new, and makes it small. What else it meets on the way is
+    kept as it is, until another round meets it too: what fails in two ways can be simple in one of them only.
 
     Args:
         worker: tries the examples.
-        name: tells this search from others in Hypothesis' database of failures, of which the next run tries the
-            first thing.
+        name: tells this search from others in the database.
         profile: settings of Hypothesis; each round draws its `max_examples`.
         seconds: how long to search; a failure that is found at the end may take half a minute more to be made small.
             None is for one round, and more where that finds something.
         excuse: takes the traits of an example and one of its faults, and returns the known issue that this is, or "".
-        report: called now and then, and whenever there is a new failure, or the simplest example of one.
+        report: called now and then, and whenever there is a new failure, or a simpler example of one.
     """
 
     def __init__(
@@ -96,22 +100,24 @@ class Search:
         self._profile = profile
         self._excuse = excuse
         self._report = report
-        self._kinds: dict[str, type[_Failure]] = {}  # those of this round
+        self._kinds: dict[str, type[_Failure]] = {}  # what this round looks for, once it has found it
         self._shortest: dict[str, tuple[int, Finding]] = {}
-        self._old: set[str] = set()  # the faults that earlier rounds have found
+        self._done: set[str] = set()  # the faults of which there is a small example
+        self._replays = False
         self._started = self._reported = time.monotonic()
         self._end = None if seconds is None else self._started + seconds
         self._end_of_round = self._end
 
     def run(self, examples: st.SearchStrategy[Any]) -> Tally:
         """Search, and return what was tried and found."""
-        phases = [Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink]
+        if self._profile.database is not None:
+            self._replays = True
+            self._round(examples, [Phase.reuse])
+            self._replays = False
         rounds = 0
         while not self._is_over(self._end):
-            found = self._round(examples, phases)
+            found = self._round(examples, [Phase.generate, Phase.shrink])
             rounds += 1
-            # The failures of the first round are in the database, which would drop them: by now they count as none.
-            phases = [phase for phase in phases if phase is not Phase.reuse]
             if self._end is None and (not found or rounds == _ROUNDS):
                 break
         self._tell(None)
@@ -125,16 +131,16 @@ class Search:
         try:
             configured(test)()
         except (_Failure, ExceptionGroup):
-            # Hypothesis has tried the simplest example of each failure last, and that is the one which is kept.
             for fault in self._kinds:
+                # Hypothesis has tried the simplest example of each last.
                 self.tally.findings[fault].is_small = True
         except (_TimeIsOver, Flaky):
             # There was no time to make it simple; or it fails now and then, as a race does.
-            for fault, (_, finding) in self._shortest.items():
-                self.tally.findings[fault] = finding
+            for fault in self._kinds:
+                self.tally.findings[fault] = self._shortest[fault][1]
         for fault in self._kinds:
             self._tell(self.tally.findings[fault])
-        self._old.update(self._kinds)
+        self._done.update(self._kinds)
         return bool(self._kinds)
 
     def _test(self, examples: st.SearchStrategy[Any]) -> Callable[[], None]:
@@ -151,29 +157,40 @@ class Search:
         outcome = self._worker.run(example)
         self.tally.examples += 1
         self.tally.refused += bool(outcome.refused)
-        news = self._news(example, outcome)
-        if news:
-            self._remember(Finding(news[0], example, outcome))
-            raise self._kinds[news[0]]
+        fault = self._wanted(example, outcome)
+        if fault:
+            raise self._kinds[fault]
         if time.monotonic() > self._reported + _SECONDS_BETWEEN_REPORTS:
             self._tell(None)
 
-    def _news(self, example: Any, outcome: Outcome) -> list[str]:
-        """What is wrong, but for what is known of examples like this one, and what has been found."""
+    def _wanted(self, example: Any, outcome: Outcome) -> str:
+        """The fault for which the example is to count as a failure in this round, or ""."""
         if not outcome.faults:
-            return []
+            return ""
         issues = {fault: self._excuse(example.traits, fault) for fault in outcome.faults}
         self.tally.excused.update(set(issues.values()) - {""})
-        return [fault for fault, issue in issues.items() if not issue and fault not in self._old]
+        news = sorted(fault for fault, issue in issues.items() if not issue and fault not in self._done)
+        wanted = [fault for fault in news if fault in self._kinds]
+        if not wanted and news and (self._replays or not self._kinds):
+            wanted = news[:1]
+        for fault in news:
+            self._keep(Finding(fault, example, outcome), is_wanted=fault in wanted[:1])
+        return "".join(wanted[:1])
 
-    def _remember(self, finding: Finding) -> None:
-        fault, length = finding.fault, len(repr(finding.example))
-        self.tally.findings[fault] = finding
-        if fault not in self._kinds:
-            if not self._kinds:
-                self._end_of_round = max(self._end or 0.0, time.monotonic() + _SECONDS_TO_SHRINK)
-            self._kinds[fault] = type("Failure", (_Failure,), {})
+    def _keep(self, finding: Finding, *, is_wanted: bool) -> None:
+        fault = finding.fault
+        is_new = fault not in self.tally.findings
+        if is_new or is_wanted:
+            self.tally.findings[fault] = finding
+        if is_new:
             self._tell(finding)
+        if not is_wanted:
+            return
+        length = len(repr(finding.example))
+        if not self._kinds:
+            self._end_of_round = max(self._end or 0.0, time.monotonic() + _SECONDS_TO_SHRINK)
+        if fault not in self._kinds:
+            self._kinds[fault] = type("Failure", (_Failure,), {})
         if fault not in self._shortest or length <= self._shortest[fault][0]:
             self._shortest[fault] = length, finding
 

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pytest_tensorizer.fuzz.outcome import OUT_OF_MEMORY, Outcome, of_ending, of_exception
+from pytest_tensorizer.fuzz.outcome import Outcome, of_ending, of_exception
 from pytest_tensorizer.process.ending import describe_status
 from pytest_tensorizer.process.limits import MemoryLimit
 from pytest_tensorizer.process.stacks import shorten
@@ -72,12 +72,12 @@ class Worker:
         outcome = self._try(sent)
         if self._process is not None or not company:
             return outcome
-        alone = self._try(sent)
-        if alone.ended_the_process or outcome.faults == (OUT_OF_MEMORY,):  # it is theirs that was used up
-            return alone
+        again = self._try(sent)
+        if again.ended_the_process or outcome.ran_out_of_memory:  # it is theirs that was used up
+            return again
         # An earlier one may have left memory damaged, or a thread running.
-        message = f"{outcome.message}, but not when it is tried alone: one of the {company} before it may be to blame"
-        return replace(outcome, faults=(f"{outcome.faults[0]}, not alone",), message=message)
+        alone = f", but not when it is tried alone: one of the {company} before it may be to blame"
+        return replace(outcome, faults={f"{fault}, not alone": told + alone for fault, told in outcome.faults.items()})
 
     def _try(self, sent: bytes) -> Outcome:
         """The process is given up where it has ended, or is no longer good for another example."""
@@ -179,7 +179,7 @@ def _serve(messages: Connection, rule: Rule, directory: Path, printed: int, memo
             os.ftruncate(printed, 0)
             os.lseek(printed, 0, os.SEEK_SET)
             outcome = _tried(rule, pickle.loads(data), directory)
-            is_spent = outcome.faults == (OUT_OF_MEMORY,) and limit.used() > memory_limit // 4
+            is_spent = outcome.ran_out_of_memory and limit.used() > memory_limit // 4
             messages.send_bytes(pickle.dumps((outcome, is_spent), pickle.HIGHEST_PROTOCOL))
         code = 0
     finally:

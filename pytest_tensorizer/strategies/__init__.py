@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from pytest_tensorizer.prompt_embeds.spec import EmbedsSpec
 from pytest_tensorizer.strategies.code import build
 from pytest_tensorizer.strategies.damaged import (
     Append,
@@ -28,6 +29,8 @@ from pytest_tensorizer.strategies.dense import Dense, Subclass
 from pytest_tensorizer.strategies.dtypes import dtypes
 from pytest_tensorizer.strategies.modules import Module, module_specs, modules
 from pytest_tensorizer.strategies.names import names
+from pytest_tensorizer.strategies.payloads import Payload, payloads
+from pytest_tensorizer.strategies.profiles import register_profiles
 from pytest_tensorizer.strategies.register import register
 from pytest_tensorizer.strategies.shapes import shapes
 from pytest_tensorizer.strategies.sparse import Compressed, Coo, sparse_tensors
@@ -44,10 +47,12 @@ __all__ = [
     "Damaged",
     "Delete",
     "Dense",
+    "EmbedsSpec",
     "Flip",
     "Insert",
     "Module",
     "Part",
+    "Payload",
     "Repeat",
     "Replace",
     "Same",
@@ -62,7 +67,9 @@ __all__ = [
     "module_specs",
     "modules",
     "names",
+    "payloads",
     "register",
+    "register_profiles",
     "shapes",
     "sparse_tensors",
     "state_dict_specs",

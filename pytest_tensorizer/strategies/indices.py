@@ -20,3 +20,8 @@ def indices(count: int, *, min_size: int = 0, max_size: int) -> st.SearchStrateg
 
 def _numbers(text: str) -> list[int]:
     return [ord(letter) - _FIRST for letter in text]
+
+
+def sizes(least: int, most: int) -> st.SearchStrategy[int]:
+    """How many there are of something: small numbers more often, none seldom."""
+    return st.sampled_from([size for size in range(least, most + 1) for _ in range(max(1, 4 - size) if size else 1)])

@@ -14,6 +14,7 @@ from pytest_tensorizer.strategies import arguments
 from pytest_tensorizer.strategies import names as naming
 from pytest_tensorizer.strategies.code import Code, built
 from pytest_tensorizer.strategies.dense import Dense
+from pytest_tensorizer.strategies.indices import sizes
 from pytest_tensorizer.strategies.names import identifiers, unused
 from pytest_tensorizer.strategies.state_dicts import Same, mapping_code
 from pytest_tensorizer.strategies.strides import overlaps
@@ -170,16 +171,17 @@ class _Part(NamedTuple):
 
 def _parts(tensors: st.SearchStrategy[Dense], most: int, children: int, depth: int) -> st.SearchStrategy[_Part]:
     inner = _parts(tensors, most, children, depth - 1) if depth else st.nothing()
-    names = st.lists(_NAMES, max_size=most), st.lists(_NAMES, max_size=children if depth else 0)
-    return _part(*names, tensors, inner)
+    child = st.tuples(_NAMES, _CHILD_KIND, _WHICH, inner)
+    tensor = st.tuples(_NAMES, _TENSOR_KIND, _WHICH, tensors)
+    return _part(sizes(0, children if depth else 0), child, sizes(0, most), tensor)
 
 
 @st.composite
-def _part(draw: st.DrawFn, tensor_names: Any, child_names: Any, tensors: Any, inner: Any) -> _Part:
-    # The names come first: Hypothesis takes away from a list what consists of few choices, and a tensor has many. Those
-    # of tensors, with the tensors, come last: what is left of them is then not taken for children.
-    children = [(name, draw(_CHILD_KIND), draw(_WHICH), draw(inner)) for name in draw(child_names)]
-    return _Part([(name, draw(_TENSOR_KIND), draw(_WHICH), draw(tensors)) for name in draw(tensor_names)], children)
+def _part(draw: st.DrawFn, children: Any, child: Any, size: Any, tensor: Any) -> _Part:
+    # Numbers and no lists, as for state dicts. The tensors come last: what is left of them where there are less is then
+    # not taken for children.
+    inner = [draw(child) for _ in range(draw(children))]
+    return _Part([draw(tensor) for _ in range(draw(size))], inner)
 
 
 class _Assembly:

@@ -13,6 +13,7 @@ from pytest_tensorizer.strategies import arguments, names
 from pytest_tensorizer.strategies.code import Code, built
 from pytest_tensorizer.strategies.dense import Dense
 from pytest_tensorizer.strategies.dtypes import QUANTIZED
+from pytest_tensorizer.strategies.indices import sizes
 from pytest_tensorizer.strategies.tensors import tensor_specs
 
 
@@ -152,7 +153,8 @@ def state_dict_specs(
     arguments.flag("nested", nested)
     keys = arguments.strategy("names", names, str, _NAMES)
     values = arguments.strategy("tensors", tensors, Dense, _TENSORS)
-    return _state_dicts(st.lists(keys, min_size=min_size, max_size=max_size), values, shared, nested)
+    one = st.tuples(keys, _KIND, _WHICH, values)
+    return _state_dicts(sizes(min_size, max_size), one, shared, nested)
 
 
 _NAMES, _TENSORS = names.names(), tensor_specs()
@@ -162,12 +164,14 @@ _WHICH = st.sampled_from(range(12))
 
 @st.composite
 def _state_dicts(
-    draw: st.DrawFn, keys: st.SearchStrategy[list[str]], tensors: st.SearchStrategy[Dense], shared: bool, nested: bool
+    draw: st.DrawFn, size: st.SearchStrategy[int], one: st.SearchStrategy[Any], shared: bool, nested: bool
 ) -> StateDict:
     entries: dict[str, Any] = {}
-    # The names come first: Hypothesis takes away from a list what consists of few choices, and a tensor has many.
-    for key in draw(keys):
-        name, kind, which, spec = names.unused(key, entries), draw(_KIND), draw(_WHICH), draw(tensors)
+    # A number of parts, and no list: Hypothesis takes away from a list what consists of few choices, and a tensor has
+    # many. Where it lowers a number, it tries to do without the first of the parts that follow.
+    for _ in range(draw(size)):
+        key, kind, which, spec = draw(one)
+        name = names.unused(key, entries)
         own = [other for other, entry in entries.items() if isinstance(entry, Dense)]
         wide = [other for other in own if _has_room(entries[other])]
         if kind == "same" and shared and own:

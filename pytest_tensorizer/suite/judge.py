@@ -78,4 +78,6 @@ def _first_line(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
     text = getattr(crash, "message", None) or report.longreprtext
     line = next((line for line in text.splitlines() if line.strip()), "")
-    return str(line).removeprefix("AssertionError: ").strip()[:500]
+    for kind in ("AssertionError: ", "Failed: "):
+        line = line.removeprefix(kind)
+    return str(line).strip()[:500]

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pytest_tensorizer.suite.subjects import Subject
 
 SEVERITIES = ("silent", "loss", "crash", "hang", "unclear", "info")
-_REQUIRED = {"id", "checks", "applies", "reason", "severity"}
+_REQUIRED = {"id", "applies", "reason", "severity"}
+_OPTIONAL = {"checks", "fuzz", "link"}
+_FUZZ = {"check", "traits", "failure"}
 
 
 class RegistryError(ValueError):
@@ -27,8 +29,28 @@ class RegistryError(ValueError):
 
 
 @dataclass(frozen=True)
+class Excuse:
+    """Examples that a search is to find broken: of a check, with all of some traits, in a certain way; as globs."""
+
+    check: str
+    traits: tuple[str, ...]
+    failure: str
+
+    def covers(self, check: str, traits: frozenset[str], failure: str) -> bool:
+        return (
+            fnmatchcase(check, self.check)
+            and fnmatchcase(failure, _literal_brackets(self.failure))
+            and all(any(fnmatchcase(trait, wanted) for trait in traits) for wanted in self.traits)
+        )
+
+
+@dataclass(frozen=True)
 class KnownIssue:
-    """One entry. `checks` are globs over "area/slug[case]"; `applies` is a requirement such as "tensorizer<=2.12.1"."""
+    """One entry. `checks` are globs over "area/slug[case]"; `applies` is a requirement such as "tensorizer<=2.12.1".
+
+    `fuzz` says which of the examples that are drawn at random are examples of this. What is drawn is different in each
+    run, so that these are not strict.
+    """
 
     id: str
     checks: tuple[str, ...]
@@ -36,6 +58,7 @@ class KnownIssue:
     reason: str
     severity: str
     link: str | None
+    fuzz: tuple[Excuse, ...]
     source: str
     line: int
 
@@ -66,6 +89,10 @@ class KnownIssue:
             return False
         name = f"{check.id}[{check.case}]" if check.case else check.id
         return any(glob in (check.id, name) or fnmatchcase(name, _literal_brackets(glob)) for glob in self.checks)
+
+    def excuses(self, check: Check, traits: frozenset[str], failure: str) -> bool:
+        """Whether an example with these traits is known to fail the check so."""
+        return any(excuse.covers(check.id, traits, failure) for excuse in self.fuzz)
 
 
 def _literal_brackets(glob: str) -> str:
@@ -114,22 +141,45 @@ def _issue(entry: dict[str, Any], source: str, line: int) -> KnownIssue:
     from packaging.requirements import InvalidRequirement
 
     where = f"{source}, line {line}"
-    lacking, unknown = sorted(_REQUIRED - entry.keys()), sorted(entry.keys() - _REQUIRED - {"link"})
+    lacking, unknown = sorted(_REQUIRED - entry.keys()), sorted(entry.keys() - _REQUIRED - _OPTIONAL)
+    if not lacking and not entry.keys() & {"checks", "fuzz"}:
+        lacking = ["checks"]
     if lacking or unknown:
         trouble = f"lacks {lacking[0]!r}" if lacking else f"has an unknown key {unknown[0]!r}"
         raise RegistryError(f"{where}: the issue {entry.get('id', '(no id)')!r} {trouble}")
     for key, value in entry.items():
-        texts = value if key == "checks" else [value]
-        if not (isinstance(texts, list) and texts and all(isinstance(text, str) and text for text in texts)):
-            wanted = "a list of texts" if key == "checks" else "a text"
-            raise RegistryError(f"{where}: {key} must be {wanted}, not {value!r}")
+        if key == "checks" and not _are_texts(value):
+            raise RegistryError(f"{where}: checks must be a list of texts, not {value!r}")
+        if key not in ("checks", "fuzz") and not _are_texts([value]):
+            raise RegistryError(f"{where}: {key} must be a text, not {value!r}")
     if entry["severity"] not in SEVERITIES:
         raise RegistryError(f"{where}: severity {entry['severity']!r} is none of {', '.join(SEVERITIES)}")
-    issue = KnownIssue(
-        **{**entry, "checks": tuple(entry["checks"]), "link": entry.get("link")}, source=source, line=line
-    )
+    found = {
+        "link": None, **entry, "checks": tuple(entry.get("checks", ())), "fuzz": _excuses(entry.get("fuzz", []), where)
+    }  # fmt: skip
+    issue = KnownIssue(**found, source=source, line=line)
     try:
         issue.requirement  # noqa: B018 - parsed here, so that a bad one is told before any test
     except InvalidRequirement as error:
         raise RegistryError(f"{where}: applies = {issue.applies!r} is no version range: {error}") from error
     return issue
+
+
+def _excuses(value: Any, where: str) -> tuple[Excuse, ...]:
+    wanted = '`fuzz` must be a list of tables such as {check = "area/slug", traits = ["shared"], failure = "wrong *"}'
+    if not isinstance(value, list):
+        raise RegistryError(f"{where}: {wanted}, not {value!r}")
+    found = []
+    for table in value:
+        is_right = (
+            isinstance(table, dict) and {"check", "failure"} <= table.keys() <= _FUZZ
+            and _are_texts([table["check"], table["failure"]]) and _are_texts(table.get("traits", ["*"]))
+        )  # fmt: skip
+        if not is_right:
+            raise RegistryError(f"{where}: {wanted}, not with {table!r}")
+        found.append(Excuse(table["check"], tuple(table.get("traits", ())), table["failure"]))
+    return tuple(found)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(text, str) and text for text in value)

@@ -6,7 +6,8 @@ import os
 import sys
 from collections.abc import Generator, Iterator
 from functools import cached_property
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -16,7 +17,7 @@ from pytest_tensorizer.options import Settings
 from pytest_tensorizer.process.pytest_child import CLEAN
 from pytest_tensorizer.process.server import preload
 from pytest_tensorizer.resolve import TargetError
-from pytest_tensorizer.suite import known_issues, overrides
+from pytest_tensorizer.suite import fuzzing, known_issues, overrides
 from pytest_tensorizer.suite.check import Check
 from pytest_tensorizer.suite.collect import (
     PACKAGE,
@@ -29,12 +30,16 @@ from pytest_tensorizer.suite.collect import (
     fixture_values,
     modules,
 )
-from pytest_tensorizer.suite.judge import Judge
+from pytest_tensorizer.suite.judge import ATTRIBUTE, Judge
 from pytest_tensorizer.suite.known_issues import KnownIssue, RegistryError
 from pytest_tensorizer.suite.report.hooks import USAGE_ERROR, SuiteReport, SuiteWorker
 from pytest_tensorizer.suite.subjects import Subject, Subjects
 
+if TYPE_CHECKING:
+    from pytest_tensorizer.suite.search import PropertySearch
+
 _CHECK: pytest.StashKey[Check] = pytest.StashKey()
+_SEARCH: pytest.StashKey[PropertySearch] = pytest.StashKey()
 RUN: pytest.StashKey[SuiteRun] = pytest.StashKey()
 
 
@@ -45,6 +50,7 @@ class SuiteRun:
         """Read the options. Raises pytest.UsageError for one that makes no sense, before any test runs."""
         self.config = config
         self.settings = Settings.of(config)
+        self.seconds = fuzzing.seconds(self.settings)
         self.selection = self._take_arguments()
         self._extend_path()
         if not hasattr(config, "workerinput"):
@@ -55,6 +61,7 @@ class SuiteRun:
         self.judge = Judge(self.settings, self.issues)
         self._subjects: Subjects | None = None
         self._listed: list[Subject] | None = None
+        self._shares: dict[str, float] = {}
         if _collects(config) or not self._only_builtin():
             self._named = self._resolve()
 
@@ -78,7 +85,7 @@ class SuiteRun:
         # testpaths and the working directory are what pytest falls back on, not what somebody asked for.
         asked = config.args_source is pytest.Config.ArgsSource.ARGS
         config.args[:] = others if asked else []
-        return Selection(mine if mine else (ROOT,))
+        return Selection(mine or ((ROOT,) if self.settings.conformance else (f"{ROOT}/{fuzzing.MODULE}",)))
 
     def _extend_path(self) -> None:
         """`package.module:attribute` may stand where pytest was started, or below the root for the ini file.
@@ -165,7 +172,9 @@ class SuiteRun:
     def _check_required(self, subjects: Subjects) -> None:
         """Refuse a name that nothing needs: misspelt, it would let the gate go quiet that it is there to keep."""
         builtin = [formats.resolve(name) for name in formats.BUILTIN]
-        needed = {"cuda"}.union(*(getattr(f, "requirements", {}).values() for f in [*builtin, *subjects.formats]))
+        needed = {"cuda", "linux"}.union(
+            *(getattr(f, "requirements", {}).values() for f in [*builtin, *subjects.formats])
+        )
         for name in self.settings.require:
             if name not in needed:
                 self._refuse(f"--tensorizer-require={name}: no subject needs that, only {', '.join(sorted(needed))}")
@@ -198,14 +207,51 @@ class SuiteRun:
         items[:] = [*theirs, *(mine if _is_alone(session.config) else _spread(mine))]
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """In a zygote, import once what every check would import in its turn: most of its time would go there."""
-        if session.config.stash.get(CLEAN, "one test") is None:
+        if CLEAN not in session.config.stash:
+            self._share_out(session)
+        elif session.config.stash[CLEAN] is None:
+            # In a zygote, import once what every check would import in its turn: most of its time would go there.
             preload([*IMPORTS, *sorted(self.subjects(session).imports()), "boto3"])
+
+    def _share_out(self, session: pytest.Session) -> None:
+        """Give each check that searches its part of the time of --tensorizer-fuzz."""
+        if self.seconds is None:
+            return
+        searching = {
+            item.nodeid: item.stash[_CHECK]
+            for item in session.items
+            if _CHECK in item.stash and item.nodeid.startswith(f"{ROOT}/{fuzzing.MODULE}::")
+        }
+        if not searching and not session.config.option.collectonly and _collects(session.config):
+            self._refuse(
+                f"--tensorizer-fuzz={self.settings.fuzz}: no check that searches is selected. They are those of "
+                f"{ROOT}/{fuzzing.MODULE}"
+            )
+        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        self._shares = fuzzing.shares(searching, self.seconds, workers)
+
+    def pytest_tensorizer_child_environment(self, item: pytest.Item) -> dict[str, str]:
+        share = self._shares.get(item.nodeid)
+        return {} if share is None else {fuzzing.SECONDS: str(share)}
+
+    def search(self, item: pytest.Item, directory: Path) -> PropertySearch:
+        """For a check that searches. Its time is that which the parent has given it, or this process."""
+        from pytest_tensorizer.suite.search import PropertySearch
+
+        check = item.stash[_CHECK]
+        share = os.environ.get(fuzzing.SECONDS) or self._shares.get(item.nodeid)
+        seconds = None if share is None else float(share)
+        root = None if seconds is None else self.config.rootpath
+        subject = self._subject(item, check)
+        search = PropertySearch(check, subject, self.issues, directory=directory, seconds=seconds, root=root)
+        item.stash[_SEARCH] = search
+        return search
 
     def _stale(self, session: pytest.Session, checks: list[Check]) -> list[pytest.Item]:
         found: list[pytest.Item] = []
         for issue in self.issues:
-            if any(map(issue.concerns, self._all_subjects(session))) and not any(map(issue.covers, checks)):
+            is_here = issue.checks and any(map(issue.concerns, self._all_subjects(session)))
+            if is_here and not any(map(issue.covers, checks)):
                 mend = f"remove the entry at {issue.where}, or mend its `checks`"
                 found.append(StaleIssue.of(session, issue.id, f"known issue {issue.id} matches no check: {mend}"))
         return found
@@ -250,6 +296,8 @@ class SuiteRun:
         if check is not None:
             value = call.excinfo.value if call.excinfo is not None else None
             self.judge.judge(report, check, self._subject(item, check), value)
+            if _SEARCH in item.stash and call.when == "call":
+                getattr(report, ATTRIBUTE)["search"] = item.stash[_SEARCH].facts
         return report
 
     def _subject(self, item: pytest.Item, check: Check) -> Subject:
@@ -283,6 +331,8 @@ def register(config: pytest.Config) -> None:
     config.pluginmanager.register(SuiteCollection(), "tensorizer-suite-collection")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SuiteReport(run), "tensorizer-suite-report")
+        if run.seconds is not None:
+            config.pluginmanager.register(fuzzing.FuzzProgress(config, run.seconds), "tensorizer-suite-fuzzing")
     elif hasattr(config, "workeroutput"):
         config.pluginmanager.register(SuiteWorker(config.workeroutput), "tensorizer-suite-worker")
 

@@ -29,3 +29,9 @@ def evaluated(text: str) -> Any:
     namespace: dict[str, Any] = {}
     exec("from pytest_tensorizer.strategies import *", namespace)
     return eval(text, namespace)
+
+
+def label(value: object) -> str | None:
+    """The part of a test's id that stands for a parameter: the same in each process, as pytest-xdist needs it."""
+    text = ascii(value)
+    return None if isinstance(value, (set, frozenset)) or " at 0x" in text else text

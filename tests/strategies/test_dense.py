@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pytest_tensorizer.strategies import Dense, Subclass, build, tensor_specs
 from pytest_tensorizer.strategies.dtypes import PACKED, QUANTIZED, all_dtypes
-from tests.strategies.draws import drawn, evaluated
+from tests.strategies.draws import drawn, evaluated, label
 
 CLASSES = st.sampled_from([Tensor, nn.Parameter, nn.Buffer, Subclass])
 
@@ -201,7 +201,7 @@ def test_data_is_written_as_numbers_or_bits_or_bytes() -> None:
         ((torch.int8, (1,), ["one"]), ValueError, "'one' is no element"),
         ((torch.int8, (1,), [None]), TypeError, "None is no element"),
     ],
-    ids=str,
+    ids=label,
 )
 def test_elements_that_the_dtype_does_not_have(arguments: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pytest_tensorizer.strategies import Dense, Module, Same, build, module_specs, modules, tensor_specs
 from pytest_tensorizer.strategies.dtypes import PACKED
-from tests.strategies.draws import drawn, evaluated
+from tests.strategies.draws import drawn, evaluated, label
 from tests.strategies.test_dense import memory, shown
 
 
@@ -229,7 +229,7 @@ def test_arguments_are_kept() -> None:
         ({"max_children": 1.5}, "max_children=1.5 is no int"),
         ({"max_depth": None}, "max_depth=None is no int"),
     ],
-    ids=str,
+    ids=label,
 )
 def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], message: str) -> None:
     for strategy in (modules, module_specs):

@@ -12,7 +12,7 @@ from torch import nn
 
 from pytest_tensorizer.strategies import names
 from pytest_tensorizer.strategies.names import code, identifiers, traits, unused
-from tests.strategies.draws import drawn
+from tests.strategies.draws import drawn, label
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_identifiers_can_be_parts_of_modules() -> None:
         ("\ud800", {"surrogate", "unicode", "control"}),
         ("a", set()),
     ],
-    ids=ascii,
+    ids=label,
 )
 def test_traits(name: str, wanted: set[str]) -> None:
     assert traits(name) == {f"name:{kind}" for kind in wanted}

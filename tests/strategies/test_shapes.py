@@ -14,7 +14,7 @@ from hypothesis.errors import InvalidArgument
 
 from pytest_tensorizer.strategies import STRIDES, shapes
 from pytest_tensorizer.strategies import strides as lies
-from tests.strategies.draws import STEADY, drawn
+from tests.strategies.draws import STEADY, drawn, label
 
 
 def test_all_kinds_are_drawn() -> None:
@@ -57,7 +57,7 @@ def test_limits_are_kept(data: st.DataObject, least: int, more: int, side: int, 
         ({"max_elements": -1}, "max_elements=-1 is out of range"),
         ({"min_dims": 3, "min_side": 2, "max_elements": 7}, "min_dims=3 of min_side=2 are more than max_elements=7"),
     ],
-    ids=str,
+    ids=label,
 )
 def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
@@ -122,7 +122,7 @@ def test_windows_overlap() -> None:
         ((1, 2), {"contiguous", "offset", "larger-storage", "stepped", "transposed", "expanded"}),
         ((2, 1, 1, 2), set(STRIDES)),
     ],
-    ids=str,
+    ids=label,
 )
 def test_kinds_of_strides_that_a_shape_can_have(shape: tuple[int, ...], kinds: set[str]) -> None:
     assert set(lies.possible(shape)) == kinds

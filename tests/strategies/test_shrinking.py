@@ -135,24 +135,28 @@ TABLE: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], str | tuple
     ),
     "batch": (SPARSE, has("batched"), "Compressed(torch.sparse_csr, torch.float32, (1, 1, 1), ((),))", 100),
     "any dict": (DICTS, lambda s: True, "StateDict({})", 200),
-    "a tensor": (DICTS, lambda s: s.entries, "StateDict({'a': Dense(torch.float32, ())})", 50),
+    "a tensor": (DICTS, lambda s: s.entries, "StateDict({'a': Dense(torch.float32, ())})", 600),
     "two tensors": (
         DICTS, lambda s: len(s.entries) > 1,
-        "StateDict({'a': Dense(torch.float32, ()), 'aa': Dense(torch.float32, ())})", 100,
+        "StateDict({'a': Dense(torch.float32, ()), 'aa': Dense(torch.float32, ())})", 1000,
     ),
-    "same": (DICTS, lambda s: entries(s, Same), "StateDict({'a': Dense(torch.float32, ()), 'aa': Same('a')})", 350),
+    "same": (DICTS, lambda s: entries(s, Same), "StateDict({'a': Dense(torch.float32, ()), 'aa': Same('a')})", 1100),
     "part": (
-        DICTS, lambda s: entries(s, Part), "StateDict({'a': Dense(torch.float32, ()), 'aa': Part('a', 0, 1)})", 400,
+        DICTS, lambda s: entries(s, Part), "StateDict({'a': Dense(torch.float32, ()), 'aa': Part('a', 0, 1)})", 900,
     ),
-    "long key": (DICTS, has("name:long"), "StateDict({'a' * 255: Dense(torch.float32, ())})", 250),
-    "dict with an empty tensor": (DICTS, has("empty"), "StateDict({'a': Dense(torch.float32, (0,))})", 200),
+    "long key": (DICTS, has("name:long"), "StateDict({'a' * 255: Dense(torch.float32, ())})", 600),
+    "dict with an empty tensor": (DICTS, has("empty"), "StateDict({'a': Dense(torch.float32, (0,))})", 450),
+    "dict with an odd bool": (
+        DICTS, lambda s: any(odd_bool(entry) for entry in s.entries.values() if isinstance(entry, Dense)),
+        "StateDict({'a': Dense(torch.bool, (), ['0x02'])})", 2000,
+    ),
     "nested": (
-        state_dict_specs(nested=True), has("nested"), "StateDict({'a': {'inner': Dense(torch.float32, ())}})", 200,
+        state_dict_specs(nested=True), has("nested"), "StateDict({'a': {'inner': Dense(torch.float32, ())}})", 650,
     ),
-    "parameter": (MODULES, lambda s: s.parameters, "Module(parameters={'a': Dense(torch.float32, ())})", 50),
-    "tied": (MODULES, has("tied"), "Module(parameters={'a': Dense(torch.float32, ()), 'aa': Same('a')})", 250),
+    "parameter": (MODULES, lambda s: s.parameters, "Module(parameters={'a': Dense(torch.float32, ())})", 550),
+    "tied": (MODULES, has("tied"), "Module(parameters={'a': Dense(torch.float32, ()), 'aa': Same('a')})", 1100),
     "transient": (
-        MODULES, has("transient"), "Module(buffers={'a': Dense(torch.float32, ())}, transient=('a',))", 250,
+        MODULES, has("transient"), "Module(buffers={'a': Dense(torch.float32, ())}, transient=('a',))", 600,
     ),
     "shared module": (
         MODULES, has("shared-module"),
@@ -160,14 +164,14 @@ TABLE: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], str | tuple
             "Module(children={'a': Module(), 'aa': Same('a')})",
             "Module(children={'a': Module(), 'aa': Module(children={'a': Same('a')})})",
             "Module(children={'a': Module(children={'a': Module(), 'aa': Same('a.a')})})",
-        ), 600,
+        ), 1500,
     ),
     "child with a parameter": (
         MODULES, lambda s: any(child.parameters for child in s.children.values() if not isinstance(child, Same)),
         (
             "Module(children={'a': Module(parameters={'a': Dense(torch.float32, ())})})",
             "Module(children={'a': Module(), 'aa': Module(parameters={'a': Dense(torch.float32, ())})})",
-        ), 600,
+        ), 800,
     ),
 }  # fmt: skip
 

@@ -14,7 +14,7 @@ from hypothesis.errors import InvalidArgument
 
 from pytest_tensorizer.strategies import Compressed, Coo, shapes, sparse_tensors
 from pytest_tensorizer.strategies.sparse import BLOCKED, COMPRESSED, LAYOUTS, Sparse
-from tests.strategies.draws import STEADY, drawn, evaluated
+from tests.strategies.draws import STEADY, drawn, evaluated, label
 from tests.strategies.test_dense import memory
 
 
@@ -139,7 +139,7 @@ def _is_plain(spec: Any) -> bool:
         (Compressed(torch.sparse_csr, torch.int8, (2, 1, 2), (((0, 0),), ((0, 1),)), [1, 2]), [[[1, 0]], [[0, 2]]]),
         (Compressed(torch.sparse_csr, torch.int8, (1, 2, 2), (((0, 1),),), [1, 2], dense_dim=1), [[[0, 0], [1, 2]]]),
     ],
-    ids=repr,
+    ids=label,
 )  # fmt: skip
 def test_known_tensors(spec: Sparse, dense: Any) -> None:
     assert spec.dense().tolist() == dense
@@ -180,7 +180,7 @@ def test_the_repr_is_code_and_specifications_can_be_pickled(specs: list[Sparse])
         ({"layout": st.sampled_from(BLOCKED)}, lambda s: s.layout in BLOCKED),
         ({"layout": torch.sparse_coo, "shape": ()}, lambda s: s.shape == ()),
     ],
-    ids=str,
+    ids=label,
 )
 def test_arguments_are_kept(arguments: dict[str, Any], holds: Any) -> None:
     found: list[Sparse] = []
@@ -206,7 +206,7 @@ def test_arguments_are_kept(arguments: dict[str, Any], holds: Any) -> None:
         ({"layout": "coo"}, "layout='coo' is not sparse"),
         ({"layout": torch.sparse_csr, "shape": (3,)}, r"shape=\(3,\) does not go with layout=torch.sparse_csr"),
     ],
-    ids=str,
+    ids=label,
 )
 def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
@@ -220,7 +220,7 @@ def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], message:
         ({"shape": st.just(3)}, "shape=3 is no shape"),
         ({"layout": st.none()}, "layout=None is not sparse"),
     ],
-    ids=str,
+    ids=label,
 )
 def test_wrong_values_are_refused_when_they_are_drawn(arguments: dict[str, Any], message: str) -> None:
     strategy = sparse_tensors(**arguments)

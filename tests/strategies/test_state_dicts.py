@@ -24,7 +24,7 @@ from pytest_tensorizer.strategies import (
     tensor_specs,
 )
 from pytest_tensorizer.strategies.dtypes import PACKED, QUANTIZED
-from tests.strategies.draws import drawn, evaluated
+from tests.strategies.draws import drawn, evaluated, label
 from tests.strategies.test_dense import memory, poison, shown
 
 
@@ -176,7 +176,7 @@ def test_arguments_are_kept() -> None:
         ({"shared": 1}, "shared=1 is no bool"),
         ({"nested": "yes"}, "nested='yes' is no bool"),
     ],
-    ids=str,
+    ids=label,
 )
 def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], message: str) -> None:
     for strategy in (state_dicts, state_dict_specs):
@@ -190,7 +190,7 @@ def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], message:
         ({"tensors": st.just(3)}, "tensors=3 is no Dense"),
         ({"names": st.just(3)}, "names=3 is no str"),
     ],
-    ids=str,
+    ids=label,
 )
 def test_wrong_values_are_refused_when_they_are_drawn(arguments: dict[str, Any], message: str) -> None:
     strategy = state_dicts(**arguments, min_size=1)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from pytest_tensorizer.strategies import STRIDES, Coo, Dense, Subclass, shapes, tensor_specs, tensors, words
 from pytest_tensorizer.strategies import strides as lies
 from pytest_tensorizer.strategies.dtypes import all_dtypes
-from tests.strategies.draws import STEADY, drawn, evaluated
+from tests.strategies.draws import STEADY, drawn, evaluated, label
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ SPECIAL: dict[torch.dtype, set[Any]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", SPECIAL, ids=str)
+@pytest.mark.parametrize("dtype", SPECIAL, ids=label)
 def test_special_elements(dtype: torch.dtype) -> None:
     """What a copy by way of numbers changes: payloads of NaNs, signalling ones, -0.0, odd bytes of bools, …"""
     found: set[bytes] = set()
@@ -137,7 +137,7 @@ class Odd(Tensor):
         ({"layout": torch.sparse_coo, "dtype": torch.bool, "shape": (2, 3)}, lambda t: t.is_sparse and t.shape == (2, 3)
          and t.dtype == torch.bool),
     ],
-    ids=str,
+    ids=label,
 )  # fmt: skip
 def test_arguments_are_kept(arguments: dict[str, Any], holds: Any) -> None:
     found = drawn(tensors(**arguments), 30)
@@ -212,7 +212,7 @@ def test_any_goes_only_with_what_fits() -> None:
         ({"view": "conj", "requires_grad": True, "strides": "offset", "dtype": torch.int8}, "does not go with"),
         ({"view": "conj", "elements": "0x1234567890abcdef1234567890abcdef0"}, "elements="),
     ],
-    ids=str,
+    ids=label,
 )
 def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
@@ -233,7 +233,7 @@ def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], message:
         ({"cls": st.just(3)}, "cls=3"),
         ({"layout": st.just("dense")}, "layout='dense'"),
     ],
-    ids=str,
+    ids=label,
 )
 def test_wrong_values_are_refused_when_they_are_drawn(arguments: dict[str, Any], message: str) -> None:
     strategy = tensors(**arguments)
@@ -255,7 +255,7 @@ def test_wrong_values_are_refused_when_they_are_drawn(arguments: dict[str, Any],
         (st.tuples(st.just(1), tensors(layout=st.sampled_from([torch.strided]))),
          "(1, build(Dense(torch.float32, ())))"),
     ],
-    ids=str,
+    ids=label,
 )  # fmt: skip
 def test_a_falsifying_example_is_code(strategy: Any, wanted: str) -> None:
     seen: list[Any] = []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_tensorizer.strategies import dtypes, words
 from pytest_tensorizer.strategies.dtypes import QUANTIZED, all_dtypes, is_float
-from tests.strategies.draws import STEADY
+from tests.strategies.draws import STEADY, label
 
 
 @settings(STEADY, max_examples=400)
@@ -25,7 +25,7 @@ def test_bits_come_back_from_code(dtype: torch.dtype, data: bytes) -> None:
     assert words.words(dtype, eval(repr(code))) == data
 
 
-@pytest.mark.parametrize("dtype", all_dtypes(), ids=str)
+@pytest.mark.parametrize("dtype", all_dtypes(), ids=label)
 def test_the_palette_comes_back_from_code(dtype: torch.dtype) -> None:
     palette = words.palette(dtype)
     assert len(set(palette)) == len(palette) <= 256
@@ -36,7 +36,7 @@ def test_the_palette_comes_back_from_code(dtype: torch.dtype) -> None:
         assert words.word(dtype, eval(repr(code))) == word
 
 
-@pytest.mark.parametrize("kind", [("f", torch.float32), ("d", torch.float64), ("e", torch.float16)], ids=str)
+@pytest.mark.parametrize("kind", [("f", torch.float32), ("d", torch.float64), ("e", torch.float16)], ids=label)
 def test_numbers_are_what_struct_packs(kind: tuple[str, torch.dtype]) -> None:
     letter, dtype = kind
     draw = random.Random(1)
@@ -52,7 +52,7 @@ def test_numbers_are_what_struct_packs(kind: tuple[str, torch.dtype]) -> None:
 
 
 @pytest.mark.parametrize(
-    "dtype", [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int64, torch.uint64], ids=str
+    "dtype", [torch.int8, torch.uint8, torch.int16, torch.uint16, torch.int64, torch.uint64], ids=label
 )
 def test_whole_numbers(dtype: torch.dtype) -> None:
     limits = torch.iinfo(dtype)
@@ -80,7 +80,7 @@ def test_whole_numbers(dtype: torch.dtype) -> None:
         (torch.bits16, "0x1234", "3412"),
         (torch.complex64, -1j, "00000080000080bf"),
     ],
-    ids=str,
+    ids=label,
 )
 def test_words(dtype: torch.dtype, element: Any, bits: str) -> None:
     assert words.word(dtype, element) == bytes.fromhex(bits)
@@ -101,7 +101,9 @@ def test_signs_are_flipped_in_the_bits() -> None:
     assert words.conjugate(torch.complex128, b"") == b""
 
 
-@pytest.mark.parametrize("dtype", [dtype for dtype in all_dtypes() if dtype.itemsize > 1 and is_float(dtype)], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [dtype for dtype in all_dtypes() if dtype.itemsize > 1 and is_float(dtype)], ids=label
+)
 def test_special_words_are_those_that_a_copy_by_numbers_loses(dtype: torch.dtype) -> None:
     number = {2: torch.float16, 4: torch.float32, 8: torch.float64}[dtype.itemsize // (2 if dtype.is_complex else 1)]
     number = dtype if dtype is torch.bfloat16 else number
