@@ -14,7 +14,7 @@ from pytest_tensorizer.formats import Format
 from pytest_tensorizer.fuzz import examples, properties
 from pytest_tensorizer.process.limits import zygotes_are_available
 from pytest_tensorizer.prompt_embeds import PromptEmbedsLoader
-from pytest_tensorizer.strategies import Damaged, damaged
+from pytest_tensorizer.strategies import Damaged, damaged, payloads
 from pytest_tensorizer.suite.check import check
 from pytest_tensorizer.suite.run import RUN
 from pytest_tensorizer.suite.search import PropertySearch

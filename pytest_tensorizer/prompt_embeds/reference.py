@@ -11,6 +11,7 @@ import threading
 import torch
 from torch import Tensor
 
+from pytest_tensorizer.prompt_embeds.negative import resolve_neg
 from pytest_tensorizer.prompt_embeds.rejection import PromptEmbedsRejected, rejection
 from pytest_tensorizer.prompt_embeds.sparse import COMPRESSED, fill_from_sparse, use_up_torch_warnings
 from pytest_tensorizer.prompt_embeds.spec import FLOATING_DTYPES, EmbedsSpec
@@ -155,6 +156,7 @@ def _check_shape(tensor: Tensor, spec: EmbedsSpec) -> int:
 
 def _cast_into(out: Tensor, values: Tensor) -> Tensor:
     """Copy `values` into `out`, of the same shape, and return it; refuse values that it cannot hold."""
+    values = resolve_neg(values)
     out.copy_(values)
     if out.dtype.itemsize > 1:
         fits = _lies_within(out, float("inf"))

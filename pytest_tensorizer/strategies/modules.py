@@ -99,6 +99,10 @@ class Module(Code):
             found |= buffer.traits | {"buffer"}
         for child in self.children.values():
             found |= {"shared-module"} if isinstance(child, Same) else child.traits
+        if any(trait.startswith("dtype:") for trait in found):  # some of these may be of children that have none
+            found.discard("no-tensors")
+        else:
+            found.add("no-tensors")
         return frozenset(found - {"requires-grad"})
 
     def __repr__(self) -> str:

@@ -99,23 +99,23 @@ def _swapped(memory: bytes, width: int) -> bytes:
     return bytes(swapped)
 
 
-def zip_file(records: dict[str, bytes]) -> bytes:
-    """The archive, by torch's own writer: it aligns the records, and adds a version and an id."""
+def zip_file(records: dict[str, bytes], *, deflated: bool = False) -> bytes:
+    """The archive, by torch's own writer where it can: it aligns the records, and adds a version and an id.
+
+    It does not compress records, though torch reads such, and does not leave out the byte order.
+    """
     file = io.BytesIO()
+    if deflated or "byteorder" not in records:
+        with zipfile.ZipFile(file, "w") as archive:
+            for name, data in {**records, "version": b"3\n"}.items():
+                # A ZipInfo of its own: the date of today has no part in it.
+                info = zipfile.ZipInfo(f"archive/{name}")
+                archive.writestr(info, data, zipfile.ZIP_DEFLATED if deflated else zipfile.ZIP_STORED)
+        return file.getvalue()
     writer = torch._C.PyTorchFileWriter(file)
     for name, data in records.items():
         writer.write_record(name, data, len(data))
     writer.write_end_of_file()
-    return file.getvalue()
-
-
-def deflated_zip_file(records: dict[str, bytes]) -> bytes:
-    """The archive with compressed records, as no torch writes it, but every torch reads it."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, data in {**records, "version": b"3\n"}.items():
-            # A ZipInfo of its own: the date of today has no part in it.
-            archive.writestr(zipfile.ZipInfo(f"archive/{name}"), data, compress_type=zipfile.ZIP_DEFLATED)
     return file.getvalue()
 
 

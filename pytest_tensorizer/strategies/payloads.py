@@ -109,8 +109,7 @@ class Payload(Code):
         if self.container == "legacy":
             return self._break.file(containers.legacy_file(obj, location))
         records = self._break.records(containers.zip_records(obj, location, self.byteorder))
-        write = containers.deflated_zip_file if self.deflated else containers.zip_file
-        return self._break.file(write(records))
+        return self._break.file(containers.zip_file(records, deflated=self.deflated))
 
     @cached_property
     def encoded(self) -> bytes:

@@ -39,7 +39,7 @@ class Excuse:
     def covers(self, check: str, traits: frozenset[str], failure: str) -> bool:
         return (
             fnmatchcase(check, self.check)
-            and fnmatchcase(failure, _literal_brackets(self.failure))
+            and fnmatchcase(failure, self.failure)
             and all(any(fnmatchcase(trait, wanted) for trait in traits) for wanted in self.traits)
         )
 
