@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -18,9 +19,10 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 
 def write(directory: Path, name: str, facts: dict[str, Any]) -> None:
     """Tell what the search `name` has done; `facts` are those of a :class:`~pytest_tensorizer.fuzz.search.Tally`."""
-    new = directory / f"{name}.{os.getpid()}.new"
+    path = directory / f"{re.sub(r'[^A-Za-z0-9]', '-', name)}.json"
+    new = path.with_suffix(f".{os.getpid()}")
     new.write_text(json.dumps({**facts, "name": name}), encoding="utf-8")
-    new.replace(directory / f"{name.replace('/', '-')}.json")
+    new.replace(path)
 
 
 def read(directory: Path) -> list[dict[str, Any]]:
@@ -46,10 +48,9 @@ class Progress:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tensorizer-fuzz-progress", daemon=True)
         self._told: set[tuple[str, str]] = set()
-        self._started = 0.0
+        self._started: float | None = None  # when the first of them told something: processes take time to start
 
     def start(self) -> None:
-        self._started = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
@@ -68,12 +69,16 @@ class Progress:
     def _look(self, *, is_time: bool) -> bool:
         """Show what is new. Whether anything was shown."""
         found = read(self._directory)
+        if not found:
+            return False
+        now = time.monotonic()
+        self._started = self._started or now
         failures = {(search["name"], fault) for search in found for fault in search["failures"]}
         for name, fault in sorted(failures - self._told):
             self._show(f"fuzz: {name}: {fault}")
         is_time = is_time or failures != self._told
         if is_time:
-            self._show(line(found, time.monotonic() - self._started, self._seconds))
+            self._show(line(found, now - self._started, self._seconds))
         self._told = failures
         return is_time
 

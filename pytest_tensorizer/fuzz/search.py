@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 import time
@@ -9,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+from unittest import SkipTest
 
 from hypothesis import Phase, Verbosity, given, settings
 from hypothesis import strategies as st
@@ -112,7 +114,8 @@ class Search:
         """Search, and return what was tried and found."""
         if self._profile.database is not None:
             self._replays = True
-            self._round(examples, [Phase.reuse])
+            with contextlib.suppress(SkipTest):  # the database has nothing for this search
+                self._round(examples, [Phase.reuse])
             self._replays = False
         rounds = 0
         while not self._is_over(self._end):

@@ -15,7 +15,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from pytest_tensorizer.prompt_embeds.negative import resolve_neg
 from pytest_tensorizer.prompt_embeds.rejection import rejection
 
 COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
@@ -63,7 +62,7 @@ def _fill_from_coo(out: Tensor, sparse: Tensor, cast: Callable[[Tensor], Tensor]
     for index, length in zip(indices, sparse.shape, strict=False):  # those without an index are dense
         slots = slots * length + index
     if not claims_coalesced:
-        slots, values = _sum_by_slot(slots, resolve_neg(values))
+        slots, values = _sum_by_slot(slots, values)
     out.view(-1, *sparse.shape[len(indices) :])[slots] = cast(values)
 
 

@@ -662,7 +662,7 @@ def _cell(place: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @lru_cache
 def _divisors(side: int) -> tuple[int, ...]:
-    """The largest come last, but for the side itself."""
+    """The sides up to 8 that a block can have, the smallest first."""
     return tuple(number for number in range(1, min(side, 8) + 1) if side % number == 0)
 
 
@@ -681,7 +681,7 @@ def _elements(dtype: torch.dtype, rounded: bool, sparse: bool = False) -> tuple[
     """
     found = words.readable(dtype)
     if sparse:
-        found = tuple(word for word in found if words.elements(dtype, word) != [-0.0] or not any(word))
+        found = tuple(word for word in found if not any(word) or words.elements(dtype, word) != [0.0])
     return found + tuple(_nearest(dtype, number) for number in _ROUNDED) if rounded else found
 
 

@@ -64,3 +64,7 @@ class Check:
     def key(self) -> str:
         """What is compared between runs: no version, path or worker in it."""
         return f"{self.id}{f'[{self.case}]' if self.case else ''}@{self.subject}"
+
+
+CHECK: pytest.StashKey[Check] = pytest.StashKey()
+"""Of an item that is a check of one of the subjects of this run."""

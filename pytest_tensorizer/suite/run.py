@@ -7,7 +7,7 @@ import sys
 from collections.abc import Generator, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,8 +17,8 @@ from pytest_tensorizer.options import Settings
 from pytest_tensorizer.process.pytest_child import CLEAN
 from pytest_tensorizer.process.server import preload
 from pytest_tensorizer.resolve import TargetError
-from pytest_tensorizer.suite import fuzzing, known_issues, overrides
-from pytest_tensorizer.suite.check import Check
+from pytest_tensorizer.suite import known_issues, overrides
+from pytest_tensorizer.suite.check import CHECK, Check
 from pytest_tensorizer.suite.collect import (
     PACKAGE,
     REGISTRY,
@@ -30,15 +30,15 @@ from pytest_tensorizer.suite.collect import (
     fixture_values,
     modules,
 )
+from pytest_tensorizer.suite.fuzzing import MODULE, Fuzzing, FuzzingReport
 from pytest_tensorizer.suite.judge import ATTRIBUTE, Judge
 from pytest_tensorizer.suite.known_issues import KnownIssue, RegistryError
-from pytest_tensorizer.suite.report.hooks import USAGE_ERROR, SuiteReport, SuiteWorker
+from pytest_tensorizer.suite.report.hooks import SuiteReport, SuiteWorker, refuse
 from pytest_tensorizer.suite.subjects import Subject, Subjects
 
 if TYPE_CHECKING:
     from pytest_tensorizer.suite.search import PropertySearch
 
-_CHECK: pytest.StashKey[Check] = pytest.StashKey()
 _SEARCH: pytest.StashKey[PropertySearch] = pytest.StashKey()
 RUN: pytest.StashKey[SuiteRun] = pytest.StashKey()
 
@@ -50,7 +50,7 @@ class SuiteRun:
         """Read the options. Raises pytest.UsageError for one that makes no sense, before any test runs."""
         self.config = config
         self.settings = Settings.of(config)
-        self.seconds = fuzzing.seconds(self.settings)
+        self.fuzzing = Fuzzing(self.settings)
         self.selection = self._take_arguments()
         self._extend_path()
         if not hasattr(config, "workerinput"):
@@ -61,7 +61,6 @@ class SuiteRun:
         self.judge = Judge(self.settings, self.issues)
         self._subjects: Subjects | None = None
         self._listed: list[Subject] | None = None
-        self._shares: dict[str, float] = {}
         if _collects(config) or not self._only_builtin():
             self._named = self._resolve()
 
@@ -85,7 +84,7 @@ class SuiteRun:
         # testpaths and the working directory are what pytest falls back on, not what somebody asked for.
         asked = config.args_source is pytest.Config.ArgsSource.ARGS
         config.args[:] = others if asked else []
-        return Selection(mine or ((ROOT,) if self.settings.conformance else (f"{ROOT}/{fuzzing.MODULE}",)))
+        return Selection(mine or ((ROOT,) if self.settings.conformance else (f"{ROOT}/{MODULE}",)))
 
     def _extend_path(self) -> None:
         """`package.module:attribute` may stand where pytest was started, or below the root for the ini file.
@@ -165,7 +164,7 @@ class SuiteRun:
                 values = fixture_values(session, sorted(self.overridden)) if self.overridden else {}
                 self._subjects = self._named.replaced(values)
             except TargetError as error:
-                self._refuse(str(error))
+                refuse(self.config, str(error))
             self._check_required(self._subjects)
         return self._subjects
 
@@ -177,12 +176,9 @@ class SuiteRun:
         )
         for name in self.settings.require:
             if name not in needed:
-                self._refuse(f"--tensorizer-require={name}: no subject needs that, only {', '.join(sorted(needed))}")
-
-    def _refuse(self, message: str) -> NoReturn:
-        """A usage error. That of an xdist worker is raised once more, by the controller: nobody hears workers."""
-        getattr(self.config, "workeroutput", {})[USAGE_ERROR] = message
-        raise pytest.UsageError(message)
+                refuse(
+                    self.config, f"--tensorizer-require={name}: no subject needs that, only {', '.join(sorted(needed))}"
+                )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
@@ -192,60 +188,24 @@ class SuiteRun:
         for item in items:
             check = Check.of(item, self.subjects(session).names())
             if check is not None and check.subject in known:
-                item.stash[_CHECK] = check
+                item.stash[CHECK] = check
         theirs = [item for item in items if not Selection.is_suite(item.nodeid)]
         mine = [item for item in items if Selection.is_suite(item.nodeid)]
         if CLEAN in session.config.stash:  # the parent has looked whether the registry and the arguments make sense
             items[:] = [*theirs, *mine]
             return
         if self.selection.has_file(REGISTRY):
-            mine += self._stale(session, [item.stash[_CHECK] for item in mine if _CHECK in item.stash])
+            mine += self._stale(session, [item.stash[CHECK] for item in mine if CHECK in item.stash])
             mine = [item for item in mine if self.selection.has_id(item.nodeid)]
         unmatched = self.selection.unmatched(item.nodeid for item in mine)
         if unmatched:
-            self._refuse(f"{unmatched[0]}: the conformance suite has no such test for these subjects")
+            refuse(self.config, f"{unmatched[0]}: the conformance suite has no such test for these subjects")
         items[:] = [*theirs, *(mine if _is_alone(session.config) else _spread(mine))]
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        if CLEAN not in session.config.stash:
-            self._share_out(session)
-        elif session.config.stash[CLEAN] is None:
-            # In a zygote, import once what every check would import in its turn: most of its time would go there.
+        """In a zygote, import once what every check would import in its turn: most of its time would go there."""
+        if session.config.stash.get(CLEAN, "one test") is None:
             preload([*IMPORTS, *sorted(self.subjects(session).imports()), "boto3"])
-
-    def _share_out(self, session: pytest.Session) -> None:
-        """Give each check that searches its part of the time of --tensorizer-fuzz."""
-        if self.seconds is None:
-            return
-        searching = {
-            item.nodeid: item.stash[_CHECK]
-            for item in session.items
-            if _CHECK in item.stash and item.nodeid.startswith(f"{ROOT}/{fuzzing.MODULE}::")
-        }
-        if not searching and not session.config.option.collectonly and _collects(session.config):
-            self._refuse(
-                f"--tensorizer-fuzz={self.settings.fuzz}: no check that searches is selected. They are those of "
-                f"{ROOT}/{fuzzing.MODULE}"
-            )
-        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-        self._shares = fuzzing.shares(searching, self.seconds, workers)
-
-    def pytest_tensorizer_child_environment(self, item: pytest.Item) -> dict[str, str]:
-        share = self._shares.get(item.nodeid)
-        return {} if share is None else {fuzzing.SECONDS: str(share)}
-
-    def search(self, item: pytest.Item, directory: Path) -> PropertySearch:
-        """For a check that searches. Its time is that which the parent has given it, or this process."""
-        from pytest_tensorizer.suite.search import PropertySearch
-
-        check = item.stash[_CHECK]
-        share = os.environ.get(fuzzing.SECONDS) or self._shares.get(item.nodeid)
-        seconds = None if share is None else float(share)
-        root = None if seconds is None else self.config.rootpath
-        subject = self._subject(item, check)
-        search = PropertySearch(check, subject, self.issues, directory=directory, seconds=seconds, root=root)
-        item.stash[_SEARCH] = search
-        return search
 
     def _stale(self, session: pytest.Session, checks: list[Check]) -> list[pytest.Item]:
         found: list[pytest.Item] = []
@@ -283,7 +243,7 @@ class SuiteRun:
         try:
             return (yield)
         except Exception as error:
-            check = item.stash.get(_CHECK, None)
+            check = item.stash.get(CHECK, None)
             if check is None or self.judge.issue_for(check, self._subject(item, check)) is None:
                 raise
             # Nobody reads the traceback of an expected failure, and for a file of 5,000 lines it costs 0.2 s.
@@ -292,13 +252,24 @@ class SuiteRun:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
         report = yield
-        check = item.stash.get(_CHECK, None)
+        check = item.stash.get(CHECK, None)
         if check is not None:
             value = call.excinfo.value if call.excinfo is not None else None
             self.judge.judge(report, check, self._subject(item, check), value)
             if _SEARCH in item.stash and call.when == "call":
                 getattr(report, ATTRIBUTE)["search"] = item.stash[_SEARCH].facts
         return report
+
+    def search(self, item: pytest.Item, directory: Path) -> PropertySearch:
+        """For a check that searches: by the time of --tensorizer-fuzz, or a few examples."""
+        from pytest_tensorizer.suite.search import PropertySearch
+
+        check, seconds = item.stash[CHECK], self.fuzzing.seconds_for(item)
+        root = None if seconds is None else self.config.rootpath
+        subject = self._subject(item, check)
+        search = PropertySearch(check, subject, self.issues, directory=directory, seconds=seconds, root=root)
+        item.stash[_SEARCH] = search
+        return search
 
     def _subject(self, item: pytest.Item, check: Check) -> Subject:
         return next(subject for subject in self._all_subjects(item.session) if subject.id == check.subject)
@@ -329,10 +300,12 @@ def register(config: pytest.Config) -> None:
     config.stash[RUN] = run
     config.pluginmanager.register(run, "tensorizer-suite")
     config.pluginmanager.register(SuiteCollection(), "tensorizer-suite-collection")
+    if run.fuzzing.total is not None:
+        config.pluginmanager.register(run.fuzzing, "tensorizer-suite-fuzzing")
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SuiteReport(run), "tensorizer-suite-report")
-        if run.seconds is not None:
-            config.pluginmanager.register(fuzzing.FuzzProgress(config, run.seconds), "tensorizer-suite-fuzzing")
+        if run.fuzzing.total is not None:
+            config.pluginmanager.register(FuzzingReport(config, run.fuzzing.total), "tensorizer-suite-fuzzing-report")
     elif hasattr(config, "workeroutput"):
         config.pluginmanager.register(SuiteWorker(config.workeroutput), "tensorizer-suite-worker")
 

@@ -90,17 +90,10 @@ def test_views(tensor: Tensor) -> None:
 
 @pytest.mark.parametrize("wanted", FLOATING_DTYPES, ids=str)
 @pytest.mark.parametrize("sent", FLOATING_DTYPES, ids=str)
-@pytest.mark.parametrize("layout", ["dense", "coo", "coalesced"])
-def test_negative_views_of_every_dtype(layout: str, sent: torch.dtype, wanted: torch.dtype) -> None:
+def test_negative_views_of_every_dtype(sent: torch.dtype, wanted: torch.dtype) -> None:
     """torch cannot negate 8-bit floats, and loses the sign of zeros where it casts such a view."""
     plain = torch.tensor([[0.0, 1.5, -2.0], [-1.0, 0.0, 4.0]]).to(sent)
-    tensor = torch._neg_view(plain)
-    if layout != "dense":
-        tensor = torch.sparse_coo_tensor(
-            torch.tensor([[0, 1]]), tensor, (2, 3), is_coalesced=layout == "coalesced", check_invariants=True
-        )
-        assert tensor._values().is_neg()
-    result = load_prompt_embeds(encode(tensor), EmbedsSpec(3, wanted))
+    result = load_prompt_embeds(encode(torch._neg_view(plain)), EmbedsSpec(3, wanted))
     assert bits(result) == bits(plain.to(torch.float32).neg().to(wanted))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 # What a worker has to say to its controller.
 USAGE_ERROR, _DESELECTED = "tensorizer_usage_error", "tensorizer_deselected"
+
+
+def refuse(config: pytest.Config, message: str) -> NoReturn:
+    """Raise a usage error. That of an xdist worker is raised once more, by the controller: nobody hears workers."""
+    getattr(config, "workeroutput", {})[USAGE_ERROR] = message
+    raise pytest.UsageError(message)
 
 
 class SuiteReport:

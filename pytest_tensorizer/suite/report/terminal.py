@@ -64,6 +64,7 @@ def lines(gathered: Gatherer, run: SuiteRun, exitstatus: int, width: int) -> Ite
     for block in (
         _matrix(results, width),
         _known(results, run, width),
+        _searched(results, width),
         _skipped(results, width),
         _failures(results, run, width),
         _verdict(gathered, run, exitstatus, width),
@@ -155,6 +156,30 @@ def _known(results: list[dict[str, Any]], run: SuiteRun, width: int) -> Iterable
         yield from _wrapped(label, f"{issue.applies}: {issue.reason} [{counts[issue.id]}x]", width)
         if issue.link:
             yield from _wrapped("    ", issue.link, width)  # not beside the reason, where it would be broken in two
+
+
+def _searched(results: list[dict[str, Any]], width: int) -> Iterable[Line]:
+    """What was tried: by all that searched, and by each."""
+    searched = [result for result in results if "search" in result]
+    if not searched:
+        return
+    examples = sum(result["search"]["examples"] for result in searched)
+    known: Counter[str] = sum((Counter(result["search"]["excused"]) for result in searched), Counter())
+    parts = [f"{examples:,} examples"]
+    parts += [f"{sum(known.values()):,} known to fail ({_most_common(known)})"] if known else []
+    failures = sum(len(result["search"]["failures"]) for result in searched)
+    parts.append(f"{failures} distinct failure{'' if failures == 1 else 's'}")
+    yield from _wrapped("Tried: ", ", ".join(parts), width, "bold")
+    names = [f"{result['check']}  {result['subject'].partition(':')[2]}" for result in searched]
+    for name, facts in zip(names, (result["search"] for result in searched), strict=True):
+        rate = facts["examples"] / facts["seconds"] if facts["seconds"] else 0.0
+        told = f"{facts['examples']:,} in {facts['seconds']:.0f} s ({rate:,.0f} a second), {facts['refused']:,} refused"
+        yield from _wrapped(f"  {name.ljust(max(map(len, names)))}  ", told, width)
+
+
+def _most_common(counts: Counter[str]) -> str:
+    some = ", ".join(f"{name} {count:,}x" for name, count in counts.most_common(3))
+    return some + (", ..." if len(counts) > 3 else "")
 
 
 def _skipped(results: list[dict[str, Any]], width: int) -> Iterable[Line]:
