@@ -52,7 +52,8 @@ class Gatherer:
         before = self._results.get(report.nodeid)
         duration = result["duration"] + (before["duration"] if before else 0)
         worst = result if before is None or _RANK[result["outcome"]] > _RANK[before["outcome"]] else before
-        self._results[report.nodeid] = {**worst, "duration": duration}
+        tried = {"search": found["search"] for found in (before or {}, result) if "search" in found}
+        self._results[report.nodeid] = {**worst, **tried, "duration": duration}
 
     def results(self) -> list[dict[str, Any]]:
         """In the order of their ids: workers report in any."""
