@@ -52,8 +52,10 @@ class Gatherer:
         before = self._results.get(report.nodeid)
         duration = result["duration"] + (before["duration"] if before else 0)
         worst = result if before is None or _RANK[result["outcome"]] > _RANK[before["outcome"]] else before
-        tried = {"search": found["search"] for found in (before or {}, result) if "search" in found}
-        self._results[report.nodeid] = {**worst, **tried, "duration": duration}
+        self._results[report.nodeid] = {**worst, "duration": duration}
+        tried = result.get("search") or (before or {}).get("search")
+        if tried:  # what was tried in the call is told, whatever the teardown does
+            self._results[report.nodeid]["search"] = tried
 
     def results(self) -> list[dict[str, Any]]:
         """In the order of their ids: workers report in any."""
