@@ -29,7 +29,8 @@ from pytest_tensorizer.strategies.dense import Dense, Subclass
 from pytest_tensorizer.strategies.dtypes import dtypes
 from pytest_tensorizer.strategies.modules import Module, module_specs, modules
 from pytest_tensorizer.strategies.names import names
-from pytest_tensorizer.strategies.payloads import Payload, payloads
+from pytest_tensorizer.strategies.payload.payload import Payload
+from pytest_tensorizer.strategies.payloads import payloads
 from pytest_tensorizer.strategies.profiles import register_profiles
 from pytest_tensorizer.strategies.register import register
 from pytest_tensorizer.strategies.shapes import shapes

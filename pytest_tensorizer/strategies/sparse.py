@@ -304,7 +304,7 @@ def _coo(draw: st.DrawFn, dtype: torch.dtype, shape: tuple[int, ...]) -> Coo:
     if order != "drawn":
         places = sorted(places)
     places = [place for number, place in enumerate(places) if places[:number].count(place) < _TIMES]
-    cells = tuple(_cell(place, shape[:sparse_dim]) for place in places)
+    cells = tuple(cell(place, shape[:sparse_dim]) for place in places)
     data = _data(draw, dtype, adds=len(set(places)) < len(places))
     whole = sparse_dim == len(shape)
     return Coo(dtype, shape, cells, data, None if whole else sparse_dim, coalesced=order == "coalesced")
@@ -341,12 +341,13 @@ def _divisors(side: int) -> st.SearchStrategy[int]:
     return st.sampled_from([number for number in range(1, max(side, 3) + 1) if side % number == 0])
 
 
-def _cell(place: int, shape: tuple[int, ...]) -> Cell:
-    cell = []
+def cell(place: int, shape: tuple[int, ...]) -> Cell:
+    """The index of the element at `place`, where a tensor of this shape is contiguous."""
+    found = []
     for side in reversed(shape):
         place, index = divmod(place, side)
-        cell.append(index)
-    return tuple(reversed(cell))
+        found.append(index)
+    return tuple(reversed(found))
 
 
 def _data(draw: st.DrawFn, dtype: torch.dtype, adds: bool) -> bytes:

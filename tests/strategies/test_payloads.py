@@ -21,8 +21,8 @@ from hypothesis.errors import InvalidArgument
 
 from pytest_tensorizer.prompt_embeds import FLOATING_DTYPES, EmbedsSpec, encode, load_prompt_embeds
 from pytest_tensorizer.strategies import Compressed, Coo, Dense, Payload, payloads
-from pytest_tensorizer.strategies.payloads import BREAKS
-from tests.strategies.draws import STEADY, drawn, evaluated
+from pytest_tensorizer.strategies.payload.breaks import BREAKS
+from tests.strategies.draws import STEADY, drawn, evaluated, label
 from tests.strategies.test_dense import memory
 
 F32 = torch.float32
@@ -142,7 +142,7 @@ def test_elements_are_rounded_now_and_then() -> None:
         (Payload(Dense(F32, (0, 1)), ONE), None),
         (Payload(Coo(F32, (1, 1), ((0, 0), (0, 0)), ["nan", 1.0]), ONE), None),
     ],
-    ids=repr,
+    ids=label,
 )
 def test_known_payloads(payload: Payload, values: Any) -> None:
     """Of tensors that nobody draws, too: the verdict comes from the tensor, and not from how it was drawn."""
@@ -255,7 +255,7 @@ TIGHT = EmbedsSpec(3, F32, max_bytes=24)
         ({"verdict": "accept"}, lambda p: p.verdict == "accept" and p.broken is None),
         ({"verdict": "reject"}, lambda p: p.verdict == "reject" and p.broken),
     ],
-    ids=str,
+    ids=label,
 )
 def test_arguments_are_kept(arguments: dict[str, Any], holds: Callable[[Payload], Any]) -> None:
     found: list[Payload] = []
@@ -280,14 +280,14 @@ def test_arguments_are_kept(arguments: dict[str, Any], holds: Callable[[Payload]
         ({"spec": 4096}, "spec=4096 is no EmbedsSpec"),
         ({"spec": EmbedsSpec(3, F32, max_bytes=11)}, "has no room for one row: give at least max_bytes=12"),
     ],
-    ids=str,
+    ids=label,
 )
 def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         payloads(**arguments)
 
 
-@pytest.mark.parametrize("spec", [4096, EmbedsSpec(3, F32, max_bytes=11)], ids=str)
+@pytest.mark.parametrize("spec", [4096, EmbedsSpec(3, F32, max_bytes=11)], ids=label)
 def test_wrong_values_are_refused_when_they_are_drawn(spec: Any) -> None:
     with pytest.raises(InvalidArgument, match="spec="):
         drawn(payloads(st.just(spec)), 10)
@@ -316,7 +316,7 @@ def test_wrong_values_are_refused_when_they_are_drawn(spec: Any) -> None:
         ({"broken": "larger-than-max-bytes"}, ValueError, "needs spec=.* to have max_bytes"),
         ({"broken": "overflow", "spec": EmbedsSpec(1, torch.float64)}, ValueError, "needs spec=.* another dtype"),
     ],
-    ids=str,
+    ids=label,
 )
 def test_what_makes_no_sense_is_no_payload(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):

@@ -1,0 +1,1 @@
+"""What clients send as prompt embeddings: the files, what can be wrong with them, and what has to become of each."""
