@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from pytest_tensorizer.suite.check import Check
-from pytest_tensorizer.suite.known_issues import KnownIssue, RegistryError, parse, read, shipped
+from pytest_tensorizer.suite.known_issues import Excuse, KnownIssue, RegistryError, parse, read, shipped
 from pytest_tensorizer.suite.subjects import Subject
 
 ENTRY = """
@@ -27,8 +28,21 @@ WRITE, READ, MISSING = (
 LOSSY = "--tensorizer-format=mine:Lossy"
 
 
-def _issue(*checks: str, applies: str = "lossy<2") -> KnownIssue:
-    return KnownIssue("L1", checks, applies, "reason", "loss", None, "issues.toml", 4)
+FUZZ = """
+[[issue]]
+id = "L2"
+fuzz = [
+    { check = "roundtrip/any-*", traits = ["empty", "dtype:*int[1-7]"], failure = "wrong *" },
+    { check = "roundtrip/any-state-dict", failure = "raised KeyError in mine.py:load" },
+]
+applies = "lossy<2"
+severity = "loss"
+reason = "The last tensor is lost."
+"""
+
+
+def _issue(*checks: str, applies: str = "lossy<2", fuzz: tuple[Excuse, ...] = ()) -> KnownIssue:
+    return KnownIssue("L1", checks, applies, "reason", "loss", None, fuzz, "issues.toml", 4)
 
 
 # Reading
@@ -41,6 +55,18 @@ def test_parsing() -> None:
     assert issue.where == "issues.toml, line 4"
     assert parse(ENTRY.replace("link", "# link"), "issues.toml")[0].link is None
     assert parse("", "issues.toml") == []
+    assert issue.fuzz == ()
+
+
+def test_parsing_what_a_search_is_to_find() -> None:
+    (issue,) = parse(FUZZ, "issues.toml")
+    assert issue.checks == ()
+    assert issue.fuzz == (
+        Excuse("roundtrip/any-*", ("empty", "dtype:*int[1-7]"), "wrong *"),
+        Excuse("roundtrip/any-state-dict", (), "raised KeyError in mine.py:load"),
+    )
+    (both,) = parse(FUZZ.replace("fuzz =", 'checks = ["storage/write"]\nfuzz ='), "issues.toml")
+    assert (both.checks, both.fuzz) == (("storage/write",), issue.fuzz)
 
 
 def test_the_shipped_registry_is_sound() -> None:
@@ -76,6 +102,48 @@ def test_errors_name_file_and_line(change: tuple[str, str], message: str) -> Non
     assert change[0] in ENTRY
     with pytest.raises(RegistryError, match=message):
         parse(ENTRY.replace(*change, 1), "issues.toml")
+
+
+RIGHT = '{ check = "a/b", traits = ["c"], failure = "d" }'
+
+
+@pytest.mark.parametrize(
+    ("fuzz", "told"),
+    [
+        ('"roundtrip/*"', ", not 'roundtrip/*'"),
+        ("true", ", not True"),
+        ("{}", ", not {}"),
+        ("3", ", not 3"),
+        ('["roundtrip/any-state-dict"]', ", not with 'roundtrip/any-state-dict'"),
+        ("[{}]", ", not with {}"),
+        (f'[{RIGHT}, {{ traits = ["c"], failure = "wrong bits" }}]', ", not with {'traits': ['c'], 'failure'"),
+        (f'[{RIGHT}, {{ check = "e", traits = ["c"] }}]', ", not with {'check': 'e', 'traits': ['c']}"),
+        (
+            f'[{{ check = "e", failure = "f", trait = ["c"] }}, {RIGHT}]',
+            ", not with {'check': 'e', 'failure': 'f', 'tr",
+        ),
+        ('[{ check = "e", failure = "f", traits = [] }]', ", not with {'check': 'e', 'failure': 'f', 'traits': []}"),
+        ('[{ check = "e", failure = "f", traits = "empty" }]', "'traits': 'empty'}"),
+        ('[{ check = "e", failure = "f", traits = [""] }]', "'traits': ['']}"),
+        ('[{ check = "e", failure = "f", traits = [1] }]', "'traits': [1]}"),
+        ('[{ check = "", failure = "f" }]', ", not with {'check': ''"),
+        ('[{ check = ["e"], failure = "f" }]', ", not with {'check': ['e']"),
+        ('[{ check = "e", failure = 1 }]', "'failure': 1}"),
+    ],
+)
+def test_errors_in_what_a_search_is_to_find(fuzz: str, told: str) -> None:
+    text = ENTRY.replace("link = ", f"fuzz = {fuzz}\nlink = ")
+    with pytest.raises(RegistryError) as caught:
+        parse(text, "issues.toml")
+    # The message shows what is right, and what is there.
+    assert str(caught.value).startswith("issues.toml, line 4: `fuzz` must be a list of tables such as {check = ")
+    assert told in str(caught.value)
+
+
+def test_an_entry_is_about_something() -> None:
+    for nothing in ("", "fuzz = []\n"):
+        with pytest.raises(RegistryError, match="line 4: the issue 'L1' lacks 'checks'"):
+            parse(re.sub("checks = .*\n", nothing, ENTRY), "issues.toml")
 
 
 def test_an_id_occurs_once() -> None:
@@ -139,6 +207,46 @@ def test_a_check_without_cases() -> None:
 )
 def test_versions(applies: str, version: str, expected: bool) -> None:
     assert _issue("*", applies=applies).concerns(Subject("format", "lossy", version, "")) is expected
+
+
+@pytest.mark.parametrize(
+    ("excuse", "expected"),
+    [
+        (Excuse("roundtrip/any-state-dict", (), "wrong bits"), True),
+        (Excuse("*", (), "*"), True),
+        (Excuse("*/any-*", ("empty",), "wrong *"), True),
+        (Excuse("*/any-*", ("empty", "dtype:*int[1-7]"), "wrong *"), True),
+        (Excuse("*", ("dtype:*",), "*"), True),
+        # All of the traits, of which the example may have more.
+        (Excuse("*", ("empty", "shared"), "*"), False),
+        (Excuse("*", ("empt",), "*"), False),
+        (Excuse("*", ("EMPTY",), "*"), False),
+        (Excuse("*", ("dtype:*float[1-7]",), "*"), False),
+        # The whole of each, so that an entry does not take in what is called alike.
+        (Excuse("roundtrip/any", (), "*"), False),
+        (Excuse("any-state-dict", (), "*"), False),
+        (Excuse("*", (), "wrong"), False),
+        (Excuse("*", (), "bits"), False),
+        (Excuse("modules/any-module", (), "wrong bits"), False),
+    ],
+)
+def test_what_is_excused(excuse: Excuse, expected: bool) -> None:
+    check = Check("roundtrip/any-state-dict", "must", "format:lossy", "")
+    traits = frozenset({"empty", "offset", "dtype:uint3"})
+    other = Excuse("roundtrip/nothing", (), "*")
+    assert _issue(fuzz=(excuse,)).excuses(check, traits, "wrong bits") is expected
+    assert _issue(fuzz=(other, excuse)).excuses(check, traits, "wrong bits") is expected
+    # Not by what the same entry says of other checks, nor an example without any trait.
+    assert not _issue("*", fuzz=(other,)).excuses(check, traits, "wrong bits")
+    assert _issue(fuzz=(excuse,)).excuses(check, frozenset(), "wrong bits") is (expected and not excuse.traits)
+
+
+def test_what_a_search_is_to_find_is_expected_of_no_other_check() -> None:
+    (issue,) = parse(FUZZ, "issues.toml")
+    assert not issue.covers(Check("roundtrip/any-state-dict", "must", "format:lossy", ""))
+    assert issue.excuses(
+        Check("roundtrip/any-state-dict", "must", "format:lossy", ""), frozenset(), "raised KeyError in mine.py:load"
+    )
 
 
 # In a run

@@ -18,7 +18,7 @@ WIDTHS = [40, 60, 80, 120]
 LONG = "a-format-with-a-name-that-no-terminal-would-like-to-show"
 ISSUE = KnownIssue(
     "S1", ("roundtrip/lazy-views",), "safetensors<=0.8.0", "Conjugate views are saved with the bits below.",
-    "silent", "https://github.com/safetensors/safetensors/issues/831", "known_issues.toml", 1,
+    "silent", "https://github.com/safetensors/safetensors/issues/831", (), "known_issues.toml", 1,
 )  # fmt: skip
 
 
