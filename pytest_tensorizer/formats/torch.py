@@ -26,7 +26,9 @@ class TorchFormat:
 
     name = "torch"
     suffix = ".pt"
-    capabilities = frozenset({"bytes", "noncontiguous", "lazy-views"}) | {f"dtype:{dtype}" for dtype in _DTYPES}
+    capabilities = frozenset({"bytes", "noncontiguous", "lazy-views", "shared-storage", "any-name"}) | {
+        f"dtype:{dtype}" for dtype in _DTYPES
+    }
 
     @property
     def version(self) -> str:

@@ -35,7 +35,7 @@ def modules(format: Format) -> st.SearchStrategy[Module]:
 
 def _of_plain_bools(spec: Dense) -> Dense:
     """Loading into a module is copying, most often, and torch's `copy_` makes 1 of each byte of a bool that is true."""
-    return replace(spec, data=bytes(byte & 1 for byte in spec.data)) if spec.dtype is torch.bool else spec
+    return replace(spec, data=bytes(byte & 1 for byte in spec.storage())) if spec.dtype is torch.bool else spec
 
 
 def _tensors(format: Format, **options: Any) -> st.SearchStrategy[Dense]:

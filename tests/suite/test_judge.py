@@ -16,12 +16,12 @@ from pytest_tensorizer.suite.subjects import Subject
 
 SETTINGS = Settings(
     conformance=True, format=(), engine="", prompt_embeds="", model="", device="cpu", strict=False, known_issues="",
-    require=("curl",), s3_endpoint="", s3_credentials="", fresh_process=False, fresh_process_preload="",
+    require=("curl",), fuzz="", s3_endpoint="", s3_credentials="", fresh_process=False, fresh_process_preload="",
     accelerator_guard="", explicit=frozenset(),
 )  # fmt: skip
 SUBJECT = Subject("format", "lossy", "1.5", "mine:Lossy")
 CHECK = Check("storage/write", "must", "format:lossy", "local")
-ISSUE = KnownIssue("L1", ("storage/*",), "lossy<2", "The last tensor is lost.", "loss", None, "issues.toml", 4)
+ISSUE = KnownIssue("L1", ("storage/*",), "lossy<2", "The last tensor is lost.", "loss", None, (), "issues.toml", 4)
 
 
 def _judge(
