@@ -59,7 +59,7 @@ def test_examples_run(repository: Path) -> None:
     (repository / "test_server.py").write_text(USES_THE_SERVER)
     done = _pytest(repository, "-W", "error::pytest.PytestWarning")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "15 passed" in done.stdout, done.stdout
+    assert "20 passed" in done.stdout, done.stdout
 
 
 def test_own_format_and_loader_conform(repository: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
+from pytest_tensorizer.strategies.code import Code
 from pytest_tensorizer.strategies.structure import damages
 from pytest_tensorizer.strategies.structure.edits import (
     Append,
@@ -46,7 +47,7 @@ __all__ = [
 _RUN = re.compile(rb"(.)\1{63,}", re.DOTALL)
 
 
-class Damaged:
+class Damaged(Code):
     """A file with some edits made, one after the other. The repr is code that makes it again.
 
     Args:
