@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -46,10 +47,41 @@ CAUGHT = [
     ),
 ]
 
+SEARCHED = [
+    ("any_state_dict", "LosesOffsets", "roundtrip/any-state-dict  loses-offsets", "wrong bits"),
+    (
+        "any_state_dict",
+        "EmptiesTheCallers",
+        "roundtrip/any-state-dict  empties-the-callers",
+        "changed the caller's mapping",
+    ),
+    ("any_module", "Unfreezes", "modules/any-module  unfreezes", "wrong requires_grad"),
+    ("any_module", "Unties", "modules/any-module  unties", "wrong ties"),
+    ("damaged_file", "ClaimsToVerify", "integrity/damaged-file  claims-to-verify", "accepted bits"),
+    ("damaged_file", "TakesBrokenForEmpty", "integrity/damaged-file  takes-broken-for-empty", "accepted missing"),
+    ("damaged_file", "DiesOfBroken", "integrity/damaged-file  dies-of-broken", "died of SIGABRT in formats.py:load"),
+    (
+        "any_payload",
+        "takes_what_is_not_finite",
+        "prompt-embeds/any-payload  takes_what_is_not_finite",
+        "accepted it",
+    ),
+]
+"""Check, fault, how the summary names the two, and how the failure is to be named."""
+PROPERTIES = "tensorizer-conformance/test_properties.py::test"
 
-def _run(*arguments: str) -> tuple[int, str]:
+
+def _run(*arguments: str, **variables: str) -> tuple[int, str]:
     command = [sys.executable, "-m", "pytest", "--tensorizer-conformance", "-p", "no:cacheprovider", *arguments]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command,
+        cwd=REPOSITORY,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -61,6 +93,58 @@ def test_fault_is_caught(subject: str, check: str, words: str) -> None:
     assert re.search(r"^NOT PASSED: \d+ REQUIRED CHECKS? FAILS?$", summary, re.MULTILINE), output
     # The reason is the fault, and not some accident on the way.
     assert words in " ".join(summary.split()), output
+
+
+@pytest.fixture(scope="module")
+def searched() -> str:
+    """The summary of one run of all of these: a check takes a second or two, and to start a run takes several."""
+    loader = "takes_what_is_not_finite"
+    faults = [(check, fault, told.split()[1]) for check, fault, told, _ in SEARCHED if fault != loader]
+    subjects = [f"--tensorizer-format=tests.faulty.formats:{fault}" for _, fault, _ in faults]
+    subjects += ["--tensorizer-format=tests.faulty.formats:Healthy", "--tensorizer-format=tensorizer"]
+    cases = [(check, name) for check, _, name in faults]
+    cases += [*((check, "healthy") for check in dict(cases)), ("any_module", "tensorizer")]
+    ids = [f"{PROPERTIES}_{check}[{name}]" for check, name in cases]
+    embeds = f"--tensorizer-prompt-embeds=tests.faulty.loaders:{loader}"
+    status, output = _run(*subjects, embeds, *ids, f"{PROPERTIES}_any_payload", COLUMNS="100", PYTHONHASHSEED="1")
+    summary = output.partition("= tensorizer conformance =")[2]
+    assert status == 1, summary or output
+    return summary
+
+
+@pytest.mark.parametrize(("told", "words"), [case[2:] for case in SEARCHED], ids=[case[1] for case in SEARCHED])
+def test_fault_is_found(searched: str, told: str, words: str) -> None:
+    """Among the examples of the gate, which are the same in each run."""
+    found = re.search(rf"^FAILS   {told}\n +(.*)$", searched, re.MULTILINE)
+    assert found is not None, searched
+    assert re.fullmatch(rf"(a failure|\d+ distinct failures) in \d+ examples: (.*; )?{words}(; .*)?", found[1]), (
+        searched
+    )
+
+
+def test_searches_find_nothing_in_a_healthy_format(searched: str) -> None:
+    assert f"NOT PASSED: {len(SEARCHED)} REQUIRED CHECKS FAIL\n" in searched, "those with a fault, and no others"
+    checks = re.findall(r"^ +(\S+)  healthy\s+100 in ", searched, re.MULTILINE)
+    assert sorted(checks) == ["integrity/damaged-file", "modules/any-module", "roundtrip/any-state-dict"]
+
+
+def test_the_gate_tries_the_same_in_each_run(searched: str) -> None:
+    """With other checks beside it or none, and whatever the order of sets."""
+    check = f"{PROPERTIES}_any_module[tensorizer]"
+    status, output = _run("--tensorizer-format=tensorizer", check, COLUMNS="100", PYTHONHASHSEED="2")
+    assert status == 0, output
+    told = [_tried(summary) for summary in (searched, output)]
+    assert told[0] == told[1]
+    assert "T23-persistence" in told[0][0]
+
+
+def _tried(summary: str) -> tuple[str, str, str]:
+    """What is told of the one check that finds what is known, which is that of tensorizer."""
+    known = re.search(r"^Tried: [\d,]+ examples, \d+ known to fail \((.*?)\)", summary, re.MULTILINE | re.DOTALL)
+    line = re.search(r"^ +modules/any-module  tensorizer\s+(\d+) in .* second\), (\d+) refused$", summary, re.MULTILINE)
+    assert known is not None, summary
+    assert line is not None, summary
+    return " ".join(known[1].split()), line[1], line[2]
 
 
 def test_nothing_is_found_in_a_healthy_format() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -121,3 +122,70 @@ class Replaces(TorchFormat):
                 fresh = new.setdefault(id(parameter), nn.Parameter(parameter.detach().clone(), parameter.requires_grad))
                 setattr(owner, name, fresh)
         super().load_module(module, source, **options)
+
+
+class LosesOffsets(TorchFormat):
+    """Writes each tensor as if it began where its storage does."""
+
+    name = "loses-offsets"
+
+    def save(self, tensors: Mapping[str, Tensor], target: Any, **options: Any) -> None:
+        from_zero = {name: tensor.as_strided(tensor.shape, tensor.stride(), 0) for name, tensor in tensors.items()}
+        super().save(from_zero, target, **options)
+
+
+class EmptiesTheCallers(TorchFormat):
+    """Takes each tensor out of the caller's mapping once it is written."""
+
+    name = "empties-the-callers"
+
+    def save(self, tensors: Mapping[str, Tensor], target: Any, **options: Any) -> None:
+        super().save(tensors, target, **options)
+        if isinstance(tensors, dict):
+            tensors.clear()
+
+
+class Unfreezes(TorchFormat):
+    """Makes each parameter trainable."""
+
+    name = "unfreezes"
+
+    def load_module(self, module: nn.Module, source: Any, **options: Any) -> None:
+        super().load_module(module, source, **options)
+        for parameter in module.parameters():
+            if parameter.is_floating_point() or parameter.is_complex():
+                parameter.requires_grad_(True)
+
+
+class ClaimsToVerify(TorchFormat):
+    """Has an option that verifies, and does nothing with it."""
+
+    name = "claims-to-verify"
+    capabilities = TorchFormat.capabilities | {"verify"}
+
+    def load(self, source: Any, *, verify_hash: bool = False, **options: Any) -> dict[str, Tensor]:
+        return super().load(source, **options)
+
+
+class TakesBrokenForEmpty(TorchFormat):
+    """Takes a file that it cannot read for one without tensors."""
+
+    name = "takes-broken-for-empty"
+
+    def load(self, source: Any, **options: Any) -> dict[str, Tensor]:
+        try:
+            return super().load(source, **options)
+        except RuntimeError:
+            return {}
+
+
+class DiesOfBroken(TorchFormat):
+    """Ends its process where it is to raise."""
+
+    name = "dies-of-broken"
+
+    def load(self, source: Any, **options: Any) -> dict[str, Tensor]:
+        try:
+            return super().load(source, **options)
+        except RuntimeError:
+            os.abort()
