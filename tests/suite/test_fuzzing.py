@@ -256,8 +256,8 @@ def _number(text: str) -> int:
 
 
 def _left(temporary: Path) -> list[str]:
-    """pytest keeps the directories of the last runs, and those are all that may be here."""
-    return [path.name for path in temporary.iterdir() if not path.name.startswith("pytest-of-")]
+    """pytest keeps the directories of the last runs, torch one for what it compiles, and those are all that may be here."""
+    return [path.name for path in temporary.iterdir() if not path.name.startswith(("pytest-of-", "torchinductor_"))]
 
 
 def _processes(mark: str) -> list[str]:
