@@ -17,7 +17,7 @@ _RESERVED = (
 _LENGTHS = (255, 256, 1000, 65535, 65536)
 _LONG = st.tuples(st.sampled_from("aé"), st.sampled_from(_LENGTHS)).map(lambda drawn: drawn[0] * drawn[1])
 # What UTF-8 can write; but to find that out from the name of the codec takes Hypothesis a second.
-_ANY = st.characters(exclude_categories=("Cs",))
+_ANY = st.characters(exclude_categories=["Cs"])
 _PLAIN = st.text(_LETTERS, min_size=1, max_size=3)
 _DOTTED = st.lists(_PLAIN, min_size=2, max_size=4).map(".".join)
 

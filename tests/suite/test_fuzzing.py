@@ -256,7 +256,7 @@ def _number(text: str) -> int:
 
 
 def _left(temporary: Path) -> list[str]:
-    """pytest keeps the directories of the last runs, torch one for what it compiles, and those are all that may be here."""
+    """All but what pytest keeps of its last runs, and torch's directory for what it compiles."""
     return [path.name for path in temporary.iterdir() if not path.name.startswith(("pytest-of-", "torchinductor_"))]
 
 
