@@ -133,14 +133,15 @@ class Search:
         configured = settings(self._profile, phases=phases, verbosity=Verbosity.quiet, print_blob=False)
         try:
             configured(test)()
+        except (_TimeIsOver, Flaky):
+            # There was no time to make it simple; or it fails now and then, as a race does. Newer releases raise
+            # a Flaky that is an ExceptionGroup too.
+            for fault in self._kinds:
+                self.tally.findings[fault] = self._shortest[fault][1]
         except (_Failure, ExceptionGroup):
             for fault in self._kinds:
                 # Hypothesis has tried the simplest example of each last.
                 self.tally.findings[fault].is_small = True
-        except (_TimeIsOver, Flaky):
-            # There was no time to make it simple; or it fails now and then, as a race does.
-            for fault in self._kinds:
-                self.tally.findings[fault] = self._shortest[fault][1]
         for fault in self._kinds:
             self._tell(self.tally.findings[fault])
         self._done.update(self._kinds)

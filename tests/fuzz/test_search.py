@@ -264,6 +264,7 @@ def test_a_fault_that_comes_once_only_is_told(start: Start) -> None:
     (finding,) = tally.findings.values()
     assert finding.example.value > 10
     assert finding.message == f"ValueError: {finding.example.value}"
+    assert not finding.is_small
 
 
 def test_a_rule_that_always_fails_is_told_with_the_simplest_example(start: Start) -> None:
