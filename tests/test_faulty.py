@@ -170,5 +170,5 @@ def test_an_accelerator_touched_by_the_users_tests_is_told() -> None:
     arguments = ["-c", str(repository / "pytest.ini"), f"--rootdir={repository}", "--tensorizer-strict"]
     status, output = _run(*arguments, check)
     assert status == 1, output
-    told = "collection/no-accelerator own-tests Failed: torch.cuda.is_available() was called at touches_on_import.py:4"
+    told = "FAILS collection/no-accelerator own-tests torch.cuda.is_available() was called at touches_on_import.py:4"
     assert told in " ".join(output.split())

@@ -142,7 +142,7 @@ def _issue(entry: dict[str, Any], source: str, line: int) -> KnownIssue:
 
     where = f"{source}, line {line}"
     lacking, unknown = sorted(_REQUIRED - entry.keys()), sorted(entry.keys() - _REQUIRED - _OPTIONAL)
-    if not lacking and not entry.keys() & {"checks", "fuzz"}:
+    if not lacking and "checks" not in entry and not entry.get("fuzz"):
         lacking = ["checks"]
     if lacking or unknown:
         trouble = f"lacks {lacking[0]!r}" if lacking else f"has an unknown key {unknown[0]!r}"

@@ -226,6 +226,8 @@ def test_ctrl_c_ends_a_search_with_what_was_found(repository: Any, temporary: Pa
         [sys.executable, "-m", "pytest", DIES, f"{DAMAGED}[dies]", "--tensorizer-fuzz=600"],
         cwd=repository.path, env=dict([*os.environ.items(), mark.split("=", 1)]),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        # A shell starts what it puts into the background deaf to Ctrl-C, and its children with it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     # So that a line that does not come fails this test, and hangs nothing.
     guard = threading.Timer(LONG, process.kill)
