@@ -17,7 +17,10 @@ _CLAIMED = (True, True, True, False)
 
 
 def state_dicts(format: Format) -> st.SearchStrategy[StateDict]:
-    """State dicts for `format`: three in four have nothing but what it claims."""
+    """State dicts for `format`: three in four have nothing but what it claims.
+
+    But for views of larger storages, which are in all of them: hardly any format refuses one, and many are wrong.
+    """
     usual = state_dict_specs(
         _tensors(format),
         names=names() if claims(format, "any-name") else plain(),

@@ -41,7 +41,7 @@ class Origin:
 
     def path(self, root: Path, finding: Finding) -> Path:
         """The same for the same failure in every run."""
-        digest = hashlib.sha256(finding.fault.encode()).hexdigest()[:8]
+        digest = hashlib.sha256(finding.fault.encode(errors="backslashreplace")).hexdigest()[:8]
         return root / DIRECTORY / f"{_identifier(self.check)}_{_identifier(self.subject)}_{digest}.py"
 
     def write(self, root: Path, finding: Finding) -> Path:
@@ -60,11 +60,9 @@ class Origin:
         simple = "" if finding.is_small else "There was no time to find a simpler example.\n"
         run = f"Found by pytest --tensorizer-fuzz. Run it with: python -m pytest {path.parent.name}/{path.name}"
         printed = [line.rstrip() for line in finding.outcome.output.splitlines()[:_SHOWN]]
-        told = "\n".join([_line(finding.message), *printed]).replace("\\", "\\\\").replace('"""', "'''")
-        return (
-            f'"""{self.check}, {self.subject} {self.version}: {finding.fault}\n\n{told}\n\n{simple}{run}\n"""\n\n'
-            + self.test(finding)
-        )
+        head = f"{self.check}, {self.subject} {self.version}: {_line(finding.fault)}"
+        told = "\n".join([head, "", _line(finding.message), *printed, "", f"{simple}{run}", ""])
+        return f'"""{_quoted(told)}"""\n\n{self.test(finding)}'
 
     def test(self, finding: Finding) -> str:
         """The test, as code."""
@@ -91,6 +89,12 @@ class Origin:
 
 def _identifier(text: str) -> str:
     return re.sub(r"\W+", "_", text)
+
+
+def _quoted(text: str) -> str:
+    """As it can stand in a docstring, whatever the subject has printed: NUL and lone surrogates are no source code."""
+    shown = "".join(char if char == "\n" or char.isprintable() else ascii(char)[1:-1] for char in text)
+    return shown.replace("\\", "\\\\").replace('"""', "'''")
 
 
 def _line(text: str) -> str:
