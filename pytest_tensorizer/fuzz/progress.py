@@ -48,7 +48,10 @@ class Progress:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tensorizer-fuzz-progress", daemon=True)
         self._told: set[tuple[str, str]] = set()
-        self._started: float | None = None  # when the first of them told something: processes take time to start
+        self._found: list[dict[str, Any]] = []
+        self._shown: list[dict[str, Any]] = []
+        # From when the first of them told something, as processes take time to start, to when the last one did.
+        self._started = self._changed = 0.0
 
     def start(self) -> None:
         self._thread.start()
@@ -69,16 +72,17 @@ class Progress:
     def _look(self, *, is_time: bool) -> bool:
         """Show what is new. Whether anything was shown."""
         found = read(self._directory)
-        if not found:
-            return False
-        now = time.monotonic()
-        self._started = self._started or now
+        if found != self._found:
+            self._changed = time.monotonic()
+            self._started = self._started or self._changed
+            self._found = found
         failures = {(search["name"], fault) for search in found for fault in search["failures"]}
         for name, fault in sorted(failures - self._told):
             self._show(f"fuzz: {name}: {fault}")
-        is_time = is_time or failures != self._told
+        is_time = found != self._shown and (is_time or failures != self._told)
         if is_time:
-            self._show(line(found, now - self._started, self._seconds))
+            self._show(line(found, self._changed - self._started, self._seconds))
+            self._shown = found
         self._told = failures
         return is_time
 

@@ -111,12 +111,26 @@ def test_a_new_failure_is_told_at_once_and_once(tmp_path: Path, monkeypatch: pyt
 def test_lines_come_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LOOKS", 0.01)
     shown = Shown()
-    write(tmp_path, "area/check", facts(5))
     shows = Progress(tmp_path, seconds=60.0, show=shown, every=0.02)
     shows.start()
-    shown.wait_for(3)
+    for count in (1, 2, 3):
+        write(tmp_path, "area/check", facts(count))
+        shown.wait_for(count)
     shows.stop()
-    assert {told.split(", ")[1] for told in shown.lines} == {"5 examples"}
+    assert [told.split(", ")[1] for told in shown.lines] == ["1 examples", "2 examples", "3 examples"]
+
+
+def test_the_time_after_the_last_search_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests may follow."""
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    shown = Shown()
+    shows = Progress(tmp_path, seconds=60.0, show=shown, every=3600.0)
+    for seconds, count in [(0, 1), (20, 40), (500, 40)]:
+        now[0] = 100.0 + seconds
+        write(tmp_path, "area/check", facts(count))
+        shows._look(is_time=seconds > 100)
+    assert shown.lines == ["fuzz: 20 of 60 s, 40 examples, 2 a second, 0 distinct failures"]
 
 
 def test_nothing_is_shown_of_nothing(tmp_path: Path) -> None:
