@@ -175,6 +175,20 @@ def test_a_draw_is_code_and_can_be_pickled(name: str, tmp_path: Path) -> None:
     assert len(set(drawn)) > 20
 
 
+def test_a_falsifying_example_is_code() -> None:
+    @settings(database=None, derandomize=True)
+    @given(damaged(b"some text"))
+    def fails(example: Damaged) -> None:
+        raise ValueError
+
+    with pytest.raises(ValueError) as caught:
+        fails()
+    (note,) = [note for note in caught.value.__notes__ if "example=" in note]
+    code = note.partition("example=")[2].rpartition(",")[0]
+    assert evaluated(code).data == b""
+    assert code == "Damaged(b'some text', [Cut(at=0)])"
+
+
 def test_bytes_are_shown_as_bytes() -> None:
     value = Damaged(b"good", [Flip(at=1, bit=0), Cut(at=3)])
     assert value.data == b"gno"

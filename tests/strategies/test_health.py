@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -35,7 +36,10 @@ from pytest_tensorizer.strategies import *
 
 def run(script: str, *flags: str) -> str:
     # -I: nothing of the tests' environment, and no conftest, has a part in it.
-    result = subprocess.run([sys.executable, "-I", *flags, "-c", script], capture_output=True, text=True, timeout=100)
+    # An empty directory, without what Hypothesis has found out about Unicode before.
+    with tempfile.TemporaryDirectory() as empty:
+        command = [sys.executable, "-I", *flags, "-c", script]
+        result = subprocess.run(command, cwd=empty, capture_output=True, text=True, timeout=100)
     assert result.returncode == 0, result.stderr[-3000:]
     assert not result.stderr
     return result.stdout
