@@ -179,7 +179,7 @@ def _serve(messages: Connection, rule: Rule, directory: Path, printed: int, memo
             os.ftruncate(printed, 0)
             os.lseek(printed, 0, os.SEEK_SET)
             outcome = _tried(rule, pickle.loads(data), directory)
-            is_spent = outcome.ran_out_of_memory and limit.used() > memory_limit // 4
+            is_spent = outcome.ran_out_of_memory and _kept(limit) > memory_limit // 4
             messages.send_bytes(pickle.dumps((outcome, is_spent), pickle.HIGHEST_PROTOCOL))
         code = 0
     finally:
@@ -208,6 +208,14 @@ def _tried(rule: Rule, example: Any, directory: Path) -> Outcome:
         return Outcome(refused=rule(example, directory))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the subject raises is what is asked for
         return of_exception(error)
+
+
+def _kept(limit: MemoryLimit) -> int:
+    """The bytes that are in use after an example, without those that the allocator holds for the next one."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):
+        libc.malloc_trim(0)
+    return limit.used()
 
 
 def _make_empty(directory: Path) -> None:
