@@ -211,7 +211,7 @@ def test_a_finding_becomes_a_file_that_reproduces_it(search: Any, tmp_path: Path
     format = formats.resolve(SUBJECT.target)
     root = tmp_path / "root"
     root.mkdir()
-    made = search(seconds=SECONDS, root=root)
+    made = search(root=root)
     told = _failed(made, properties.round_trip, examples.state_dicts(format), format)
     (path,) = [path for path in root.rglob("*") if path.is_file()]
     assert path.parent == root / "tensorizer-findings"
@@ -233,13 +233,13 @@ def test_a_finding_becomes_a_file_that_reproduces_it(search: Any, tmp_path: Path
 
 def test_the_same_finding_is_the_same_file(search: Any, tmp_path: Path) -> None:
     for _ in range(2):
-        _failed(search(seconds=SECONDS, root=tmp_path), breaks_odd)
+        _failed(search(root=tmp_path), breaks_odd)
     assert len([*(tmp_path / "tensorizer-findings").iterdir()]) == 1
 
 
 def test_a_finding_that_cannot_be_written_is_told(search: Any, tmp_path: Path) -> None:
     (tmp_path / "tensorizer-findings").write_text("in the way")
-    told = _failed(search(seconds=SECONDS, root=tmp_path), breaks_odd)
+    told = _failed(search(root=tmp_path), breaks_odd)
     assert "The file that reproduces it could not be written: " in told
     assert "To reproduce it" not in told
     assert "    example = Number(value=1)" in told
