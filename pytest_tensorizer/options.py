@@ -128,7 +128,7 @@ class Settings(NamedTuple):
     @property
     def runs_suite(self) -> bool:
         """Whether the suite, or part of it, is brought into this session."""
-        return self.conformance or bool(self.fuzz)
+        return self.conformance or "fuzz" in self.explicit
 
     def model_directory(self, config: pytest.Config) -> Path | None:
         """The directory of --tensorizer-model, taken from where pytest was started."""

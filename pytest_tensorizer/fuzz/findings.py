@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -60,9 +61,18 @@ class Origin:
         simple = "" if finding.is_small else "There was no time to find a simpler example.\n"
         run = f"Found by pytest --tensorizer-fuzz. Run it with: python -m pytest {path.parent.name}/{path.name}"
         printed = [line.rstrip() for line in finding.outcome.output.splitlines()[:_SHOWN]]
+        known = f"As a known issue: {self.excuse(finding)}"
         head = f"{self.check}, {self.subject} {self.version}: {_line(finding.fault)}"
-        told = "\n".join([head, "", _line(finding.message), *printed, "", f"{simple}{run}", ""])
+        told = "\n".join([head, "", _line(finding.message), *printed, "", f"{simple}{run}", known, ""])
         return f'"""{_quoted(told)}"""\n\n{self.test(finding)}'
+
+    def excuse(self, finding: Finding) -> str:
+        """The key of a known issue that covers this example, with all of its traits: fewer cover more."""
+        # What JSON writes for texts and lists of them is TOML as well.
+        traits = json.dumps(sorted(finding.example.traits), ensure_ascii=True)
+        return (
+            f"fuzz = [{{ check = {json.dumps(self.check)}, traits = {traits}, failure = {json.dumps(finding.fault)} }}]"
+        )
 
     def test(self, finding: Finding) -> str:
         """The test, as code."""

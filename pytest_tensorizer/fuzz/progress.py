@@ -18,7 +18,8 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 
 
 def write(directory: Path, name: str, facts: dict[str, Any]) -> None:
-    """Tell what the search `name` has done; `facts` are those of a :class:`~pytest_tensorizer.fuzz.search.Tally`."""
+    """Tell what the search `name` has done; `facts` are those of a :class:`~pytest_tensorizer.fuzz.search.Tally`, and
+    "files": the failures that are written down, and where."""
     path = directory / f"{re.sub(r'[^A-Za-z0-9]', '-', name)}.json"
     new = path.with_suffix(f".{os.getpid()}")
     new.write_text(json.dumps({**facts, "name": name}), encoding="utf-8")
@@ -76,9 +77,12 @@ class Progress:
             self._changed = time.monotonic()
             self._started = self._started or self._changed
             self._found = found
-        failures = {(search["name"], fault) for search in found for fault in search["failures"]}
+        files = {(s["name"], fault): s.get("files", {}).get(fault) for s in found for fault in s["failures"]}
+        failures = set(files)
         for name, fault in sorted(failures - self._told):
-            self._show(f"fuzz: {name}: {fault}")
+            # With its file, as the report may not come to that: a person may press Ctrl-C.
+            file = files[name, fault]
+            self._show(f"fuzz: {name}: {fault}" + (f"\n      see {os.path.relpath(file)}" if file else ""))
         is_time = found != self._shown and (is_time or failures != self._told)
         if is_time:
             self._show(line(found, self._changed - self._started, self._seconds))
@@ -91,8 +95,6 @@ def line(found: list[dict[str, Any]], elapsed: float, seconds: float) -> str:
     """ "fuzz: 12 of 60 s, 4,123 examples, 344 a second, 2 distinct failures" """
     examples = sum(search["examples"] for search in found)
     failures = sum(len(search["failures"]) for search in found)
+    rate = f", {examples / elapsed:,.0f} a second" if elapsed >= 1 else ""
     plural = "" if failures == 1 else "s"
-    return (
-        f"fuzz: {elapsed:.0f} of {seconds:.0f} s, {examples:,} examples, {examples / max(elapsed, 1e-9):,.0f} a "
-        f"second, {failures} distinct failure{plural}"
-    )
+    return f"fuzz: {elapsed:.0f} of {seconds:.0f} s, {examples:,} examples{rate}, {failures} distinct failure{plural}"

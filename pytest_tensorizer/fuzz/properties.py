@@ -162,6 +162,7 @@ def _refusal(format: Format, traits: Iterable[str], error: Exception) -> str:
 
 def _assert_none(found: list[Difference], what: str = "wrong") -> None:
     """Raise a violation that tells the first of the differences in each facet."""
+    __tracebackhide__ = True  # what a person is to see of a finding that is run is the call of the rule
     faults: dict[str, str] = {}
     for difference in found:
         faults.setdefault(f"{what} {difference.facet}", str(difference))

@@ -41,6 +41,11 @@ class Finding:
     def message(self) -> str:
         return self.outcome.faults[self.fault]
 
+    @property
+    def told(self) -> str:
+        """The fault and what there is to tell of it."""
+        return self.message if self.message == f"the process {self.fault}" else f"{self.fault}: {self.message}"
+
 
 @dataclass
 class Tally:

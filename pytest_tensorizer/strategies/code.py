@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.control import current_build_context
-from hypothesis.vendor.pretty import IDKey
+from hypothesis.vendor.pretty import IDKey, for_type_by_name
 
 
 class Code:
@@ -29,6 +29,22 @@ def show_as(value: object, code: object) -> None:
         pretty.text(")")
 
     current_build_context().known_object_printers[IDKey(value)].append(printer)
+
+
+def _print_tensor(value: Any, pretty: Any, cycle: bool) -> None:
+    try:
+        text = repr(value)
+    except (NotImplementedError, RuntimeError):
+        text = f"<tensor of {value.dtype} and shape {tuple(value.shape)}>"
+    for number, line in enumerate(text.splitlines()):
+        if number:
+            pretty.break_()
+        pretty.text(line)
+
+
+# Hypothesis takes the repr of all arguments of a test that fails, to compare two runs. torch has none for scalars of
+# int1 and its like, and raises instead: that would stand in the place of what the test has raised.
+for_type_by_name("torch", "Tensor", _print_tensor)
 
 
 @st.composite

@@ -58,7 +58,7 @@ class Damaged(Code):
     Attributes:
         data: the bytes of the damaged file.
 
-    Raises ValueError if an edit is outside of the file, or the file is of a known format but not well formed.
+    Raises ValueError if an edit is outside of the file.
     """
 
     def __init__(self, file: bytes | bytearray | str | os.PathLike[str], edits: Iterable[Edit]) -> None:
@@ -161,13 +161,13 @@ def damaged(file: bytes | bytearray | str | os.PathLike[str], *, max_edits: int 
 
     Args:
         file: the content as bytes, or a path. It is read and parsed once, now. `.tensors`, safetensors and what
-            `torch.save` writes are recognised by their content; of any other file nothing is known but its bytes.
-            Each draw copies the file: make it small.
+            `torch.save` writes are recognised by their content; of any other file, and of one of these that is not
+            well formed, nothing is known but its bytes. Each draw copies the file: make it small.
         max_edits: at most so many places are damaged, 1 or more. A damage with which a header or a checksum is kept
             consistent is one of these, though several edits.
 
-    Raises hypothesis.errors.InvalidArgument if the file cannot be read, is empty, or is already damaged; or if
-    `max_edits` is no int of at least 1.
+    Raises hypothesis.errors.InvalidArgument if the file cannot be read or is empty; or if `max_edits` is no int of at
+    least 1.
     """
     if isinstance(max_edits, bool) or not isinstance(max_edits, int) or max_edits < 1:
         raise InvalidArgument(f"max_edits={max_edits!r} is no int of at least 1")
@@ -178,8 +178,6 @@ def damaged(file: bytes | bytearray | str | os.PathLike[str], *, max_edits: int 
         raise InvalidArgument(f"{shown} is no file: give its bytes or its path") from error
     except OSError as error:
         raise InvalidArgument(f"{shown} cannot be read: {error}") from error
-    except ValueError as error:
-        raise InvalidArgument(f"{shown} must be a good file: {error}") from error
     if not source.data:
         raise InvalidArgument(f"{shown} is empty: there is nothing to damage")
 

@@ -67,7 +67,7 @@ def _searches(item: pytest.Item) -> bool:
 
 
 def _total(settings: Settings) -> float | None:
-    if not settings.fuzz:
+    if "fuzz" not in settings.explicit:
         return None
     try:
         total = float(settings.fuzz)

@@ -142,10 +142,12 @@ def _issue(entry: dict[str, Any], source: str, line: int) -> KnownIssue:
 
     where = f"{source}, line {line}"
     lacking, unknown = sorted(_REQUIRED - entry.keys()), sorted(entry.keys() - _REQUIRED - _OPTIONAL)
-    if not lacking and "checks" not in entry and not entry.get("fuzz"):
-        lacking = ["checks"]
+    trouble = ""
     if lacking or unknown:
         trouble = f"lacks {lacking[0]!r}" if lacking else f"has an unknown key {unknown[0]!r}"
+    elif "checks" not in entry and not entry.get("fuzz"):
+        trouble = "lacks 'checks' or 'fuzz': what it is about"
+    if trouble:
         raise RegistryError(f"{where}: the issue {entry.get('id', '(no id)')!r} {trouble}")
     for key, value in entry.items():
         if key == "checks" and not _are_texts(value):

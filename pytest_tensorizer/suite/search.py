@@ -121,25 +121,27 @@ class PropertySearch:
         return next((issue.id for issue in self._issues if issue.excuses(self._check, traits, fault)), "")
 
     def _report(self, origin: Origin, tally: Tally, finding: Finding | None) -> None:
-        self.facts = tally.facts
-        if progress.VARIABLE in os.environ:
-            progress.write(Path(os.environ[progress.VARIABLE]), self._check.key, self.facts)
         if finding is not None and self._root is not None:
             try:
                 self._paths[finding.fault] = origin.write(self._root, finding)
             except OSError as error:  # a full disk, or no right to write: told with the finding, which is not lost
                 self._paths[finding.fault] = error
+        self.facts = tally.facts
+        if progress.VARIABLE in os.environ:
+            files = {fault: str(path) for fault, path in self._paths.items() if isinstance(path, Path)}
+            progress.write(Path(os.environ[progress.VARIABLE]), self._check.key, {**self.facts, "files": files})
 
     def _tell(self, origin: Origin, tally: Tally) -> str:
         findings = list(tally.findings.values())
         what = f"{len(findings)} distinct failures" if len(findings) > 1 else "a failure"
         lines = [f"{what} in {tally.examples:,} examples: {'; '.join(finding.fault for finding in findings)}"]
         for finding in findings:
-            lines += ["", f"{finding.fault}: {finding.message}"]
+            lines += ["", finding.told]
             where = self._paths.get(finding.fault)
             if isinstance(where, OSError):
                 lines.append(f"The file that reproduces it could not be written: {where}")
             elif where is not None:
                 lines.append(f"To reproduce it: python -m pytest {where.relative_to(self._root or where)}")
+            lines.append(f"As a known issue: {origin.excuse(finding)}")
             lines += ["", *(f"    {line}".rstrip() for line in origin.test(finding).splitlines())]
         return "\n".join(lines)

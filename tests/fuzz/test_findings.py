@@ -18,6 +18,7 @@ from pytest_tensorizer.fuzz.findings import DIRECTORY, Origin
 from pytest_tensorizer.fuzz.outcome import Outcome
 from pytest_tensorizer.fuzz.search import Finding
 from pytest_tensorizer.strategies import Cut, Damaged, Dense, EmbedsSpec, Payload, StateDict
+from pytest_tensorizer.suite.known_issues import parse
 
 ROOT = Path(__file__).parents[2]
 ORIGIN = Origin(
@@ -116,6 +117,25 @@ def test_the_test_can_be_pasted_without_the_rest() -> None:
         "def test_roundtrip_any_state_dict(tmp_path):\n"
         "    properties.round_trip(formats.resolve('weak:Mine'), example, tmp_path)\n"
     )
+
+
+@pytest.mark.parametrize("fault", ["wrong bits", 'raised KeyError in "a\\b".py:load'])
+def test_the_known_issue_that_is_proposed_covers_it(tmp_path: Path, fault: str) -> None:
+    finding = replace(FOUND, fault=fault, outcome=Outcome({fault: "it differs"}))
+    told = ORIGIN.excuse(finding)
+    file = ast.parse(ORIGIN.write(tmp_path, finding).read_text())
+    assert f"As a known issue: {told}" in (ast.get_docstring(file) or "")
+    entry = f"""[[issue]]
+id = "M1"
+applies = "mine<2"
+severity = "loss"
+reason = "It does."
+{told}
+"""
+    (issue,) = parse(entry, "issues.toml")
+    (excuse,) = issue.fuzz
+    assert excuse.covers(ORIGIN.check, EXAMPLE.traits, fault)
+    assert not excuse.covers(ORIGIN.check, frozenset(), fault)
 
 
 AWKWARD = [

@@ -22,7 +22,7 @@ def facts(examples: int, *failures: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("found", "elapsed", "told"),
     [
-        ([], 0.0, "fuzz: 0 of 60 s, 0 examples, 0 a second, 0 distinct failures"),
+        ([], 0.0, "fuzz: 0 of 60 s, 0 examples, 0 distinct failures"),
         ([facts(10, "a")], 2.0, "fuzz: 2 of 60 s, 10 examples, 5 a second, 1 distinct failure"),
         (
             [facts(123_456, "a", "b"), facts(1, "a")],
@@ -103,9 +103,18 @@ def test_a_new_failure_is_told_at_once_and_once(tmp_path: Path, monkeypatch: pyt
         "fuzz: area/check: wrong bits",
         "fuzz: area/check: died",
     ]
-    assert shown.lines[-1].endswith(" a second, 2 distinct failures")
+    assert shown.lines[-1].endswith(", 2 distinct failures")
     assert ", 12 examples, " in shown.lines[-1]
     assert "tensorizer-fuzz-progress" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_new_failure_is_told_with_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = Shown()
+    shows = Progress(tmp_path, seconds=60.0, show=shown, every=3600.0)
+    write(tmp_path, "area/check", {**facts(5, "wrong bits"), "files": {"wrong bits": str(tmp_path / "findings/x.py")}})
+    shows._look(is_time=False)
+    assert shown.lines[0] == "fuzz: area/check: wrong bits\n      see findings/x.py"
 
 
 def test_lines_come_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,27 @@ run()
     assert min(seen.values()) >= 20
 
 
+def test_the_failure_of_a_test_is_told_for_every_dtype() -> None:
+    """torch has no repr for scalars of int1 and others, and Hypothesis wants that of each argument."""
+    script = f"""{HEAD}
+from pytest_tensorizer.strategies.dtypes import all_dtypes
+told = []
+for dtype in all_dtypes():
+    for drawn in (tensors(dtype), state_dicts(tensor_specs(dtype))):
+        @settings(database=None, derandomize=True, max_examples=10)
+        @given(drawn)
+        def fails(value):
+            raise ZeroDivisionError
+        try:
+            fails()
+        except ZeroDivisionError as error:
+            told.append("\\n".join(error.__notes__))
+assert len(told) == 2 * len(all_dtypes())
+print(sum("Dense(" in text or "StateDict(" in text for text in told) == len(told))
+"""
+    assert run(script) == "True\n"
+
+
 ONCE = (
     "Dense(torch.complex32, (2,)).build()",
     "Dense(torch.complex32, (0,)).dense()",

@@ -142,7 +142,7 @@ def test_errors_in_what_a_search_is_to_find(fuzz: str, told: str) -> None:
 
 def test_an_entry_is_about_something() -> None:
     for nothing in ("", "fuzz = []\n"):
-        with pytest.raises(RegistryError, match="line 4: the issue 'L1' lacks 'checks'"):
+        with pytest.raises(RegistryError, match="line 4: the issue 'L1' lacks 'checks' or 'fuzz'"):
             parse(re.sub("checks = .*\n", nothing, ENTRY), "issues.toml")
 
 

@@ -292,7 +292,7 @@ def test_how_far_it_is_can_be_read_by_others(search: Any, tmp_path: Path, monkey
     monkeypatch.setenv(progress.VARIABLE, str(told))
     made = search()
     _failed(made, breaks_odd)
-    assert progress.read(told) == [{**made.facts, "name": "area/slug@format:mine"}]
+    assert progress.read(told) == [{**made.facts, "files": {}, "name": "area/slug@format:mine"}]
 
 
 # A good file

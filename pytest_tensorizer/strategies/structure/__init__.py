@@ -53,4 +53,9 @@ def parse(data: bytes) -> Structure:
         found, entries = safetensors_file.parse(data)
         rewrites = (partial(safetensors_rewrites.rewrites, data, entries, number) for number in range(len(entries)))
         return Structure(found, tuple(rewrites))
+    return unknown(data)
+
+
+def unknown(data: bytes) -> Structure:
+    """A file of which nothing is known but its bytes."""
     return Structure((Region(0, len(data), "the file", "file"),) if data else ())

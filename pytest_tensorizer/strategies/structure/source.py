@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from functools import lru_cache
 
-from pytest_tensorizer.strategies.structure import parse
+from pytest_tensorizer.strategies.structure import parse, unknown
 from pytest_tensorizer.strategies.structure.edits import Edit
 from pytest_tensorizer.strategies.structure.region import Region, Rewrite
 
@@ -31,7 +31,10 @@ class Source:
     def __init__(self, file: bytes | str, data: bytes) -> None:
         self.file = file
         self.data = data
-        self.regions, self.rewrites = parse(data)
+        try:
+            self.regions, self.rewrites = parse(data)
+        except ValueError:  # it looks like one of the formats only: others have a length before their JSON too
+            self.regions, self.rewrites = unknown(data)
         self._starts = [region.start for region in self.regions]
         self._of_kind: dict[tuple[str, str], list[Region]] = defaultdict(list)
         self._rank: list[int] = []
@@ -46,7 +49,7 @@ class Source:
 
     @classmethod
     def of(cls, file: bytes | bytearray | str | os.PathLike[str]) -> Source:
-        """Raises TypeError, OSError, or ValueError for a file that is not well formed."""
+        """Raises TypeError or OSError."""
         if isinstance(file, (bytes, bytearray)):
             return _parsed(bytes(file))
         path = os.fspath(file)
