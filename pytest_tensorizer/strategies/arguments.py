@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from hypothesis import strategies as st
 from hypothesis.errors import InvalidArgument
 
@@ -43,7 +44,10 @@ def one_of_type(name: str, *types: type) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if not isinstance(value, types):
             wanted = " or ".join(t.__name__ for t in types)
-            raise InvalidArgument(f"{name}={value!r} is no {wanted}: give one, or a strategy of them")
+            # Not the repr of a tensor, which torch lacks for some dtypes.
+            is_tensor = isinstance(value, torch.Tensor)
+            shown, hint = ("a tensor", " (tensor_specs() is one)") if is_tensor else (repr(value), "")
+            raise InvalidArgument(f"{name}={shown} is no {wanted}: give one, or a strategy of them{hint}")
         return value
 
     return check
