@@ -238,7 +238,7 @@ def test_wrong_arguments_are_refused_at_once(arguments: dict[str, Any], message:
 
 
 def test_a_drawn_value_that_is_no_specification_is_refused() -> None:
-    strategy = modules(st.just(torch.empty((), dtype=torch.int1)))  # type: ignore[arg-type]
+    strategy = modules(st.just(torch.ones(1)))  # type: ignore[arg-type]
     told = r"tensors=a tensor is no Dense: give one, or a strategy of them \(tensor_specs\(\) is one\)"
     with pytest.raises(InvalidArgument, match=told):
         drawn(strategy, 30)
