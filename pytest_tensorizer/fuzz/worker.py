@@ -211,11 +211,23 @@ def _tried(rule: Rule, example: Any, directory: Path) -> Outcome:
 
 
 def _kept(limit: MemoryLimit) -> int:
-    """The bytes that are in use after an example, without those that the allocator holds for the next one."""
+    """The bytes that are in use after an example, without those that glibc's allocator holds for the next one."""
     libc = ctypes.CDLL(None)
-    if hasattr(libc, "malloc_trim"):
-        libc.malloc_trim(0)
-    return limit.used()
+    if not hasattr(libc, "mallinfo2"):
+        return limit.used()
+    libc.mallinfo2.restype = _MallocInfo
+    return limit.used() - int(libc.mallinfo2().fordblks)
+
+
+class _MallocInfo(ctypes.Structure):
+    """What mallinfo2(3) returns. `fordblks` are the bytes that are free."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"
+        )
+    )  # fmt: skip
 
 
 def _make_empty(directory: Path) -> None:

@@ -298,10 +298,20 @@ def grow(example: int, directory: Path) -> str:
     return str(os.getpid())
 
 
-def test_out_of_memory_is_told_and_the_process_goes_on_where_it_was_given_back(start: Start) -> None:
+def scatter(example: int, directory: Path) -> str:
+    """Takes as much, and keeps a little beside each MiB: the allocator can give none of it back to the system."""
+    taken = []
+    for _ in range(example):
+        taken.append(bytearray(MIB))
+        kept.append(bytearray(1024))
+    return str(os.getpid())
+
+
+@pytest.mark.parametrize("rule", [grow, scatter])
+def test_out_of_memory_is_told_and_the_process_goes_on_where_it_was_given_back(start: Start, rule: Rule) -> None:
     # glibc's allocator, where it has freed a large block once, keeps smaller ones when they are freed.
     bytearray(31 * MIB)
-    worker = start(grow, memory_limit=48 * MIB)
+    worker = start(rule, memory_limit=48 * MIB)
     before = worker.run(1).refused
     outcome = worker.run(200)
     assert outcome.faults == {"ran out of memory": "MemoryError: "}
