@@ -7,8 +7,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The oldest versions that pyproject.toml admits, laid over the environment: the tests of the plugin run on them too.
 OLDEST := .venv-oldest
-ON_OLDEST := $(addprefix tests/process/test_,marker.py parity.py runs.py session.py) tests/engines tests/storage \
-    tests/suite tests/test_accelerator_guard.py tests/test_models.py tests/test_plugin.py tests/test_shared.py \
+ON_OLDEST := $(addprefix tests/process/test_,marker.py parity.py runs.py) \
+    $(addprefix tests/suite/,report test_collect.py test_fuzzing.py test_overrides.py test_run.py test_search.py) \
+    $(addprefix tests/strategies/test_,health.py modules.py tensors.py) tests/fuzz/test_search.py \
+    tests/engines tests/storage tests/test_accelerator_guard.py tests/test_plugin.py \
     -k "not elsewhere and not spawn"
 WORKERS ?= 2
 ARGS ?=

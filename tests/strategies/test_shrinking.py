@@ -88,7 +88,7 @@ TABLE: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], str | tuple
     "two wide dims": (shapes(), lambda s: sum(side > 1 for side in s) > 1, "(2, 2)", 50),
     "any name": (names(), lambda n: True, "'a'", 150),
     "long name": (names(), lambda n: len(n) > 300, repr("a" * 1000), 100),
-    "dotted name": (names(), lambda n: "." in n, "'.'", 100),
+    "dotted name": (names(), lambda n: "." in n, ("'.'", "'a.a'"), 100),
     "name not ASCII": (names(), lambda n: not n.isascii(), ("'é'", "'café'"), 100),
     "any tensor": (TENSORS, lambda s: True, "Dense(torch.float32, ())", 250),
     "empty": (TENSORS, has("empty"), "Dense(torch.float32, (0,))", 100),
