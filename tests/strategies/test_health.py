@@ -65,11 +65,18 @@ run()
 def test_the_failure_of_a_test_is_told_for_every_dtype() -> None:
     """torch has no repr for scalars of int1 and others, and Hypothesis wants that of each argument."""
     script = f"""{HEAD}
+from hypothesis import Phase
 from pytest_tensorizer.strategies.dtypes import all_dtypes
-told = []
-for dtype in all_dtypes():
-    for drawn in (tensors(dtype), state_dicts(tensor_specs(dtype))):
-        @settings(database=None, derandomize=True, max_examples=10)
+def has_repr(dtype):
+    try:
+        return repr(Dense(dtype, ()).build())
+    except (NotImplementedError, RuntimeError):
+        return ""
+told, without = [], [dtype for dtype in all_dtypes() if not has_repr(dtype)]
+assert torch.int1 in without
+for dtype in without:
+    for drawn in (tensors(dtype, ()), state_dicts(tensor_specs(dtype, ()), min_size=1, max_size=1)):
+        @settings(database=None, derandomize=True, max_examples=1, phases=[Phase.generate])
         @given(drawn)
         def fails(value):
             raise ZeroDivisionError
@@ -77,7 +84,7 @@ for dtype in all_dtypes():
             fails()
         except ZeroDivisionError as error:
             told.append("\\n".join(error.__notes__))
-assert len(told) == 2 * len(all_dtypes())
+assert len(told) == 2 * len(without)
 print(sum("Dense(" in text or "StateDict(" in text for text in told) == len(told))
 """
     assert run(script) == "True\n"
