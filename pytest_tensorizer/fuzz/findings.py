@@ -69,7 +69,7 @@ class Origin:
     def excuse(self, finding: Finding) -> str:
         """The key of a known issue that covers this example, with all of its traits: fewer cover more."""
         # What JSON writes for texts and lists of them is TOML as well.
-        traits = json.dumps(sorted(finding.example.traits), ensure_ascii=True)
+        traits = json.dumps(sorted(finding.example.traits))
         return (
             f"fuzz = [{{ check = {json.dumps(self.check)}, traits = {traits}, failure = {json.dumps(finding.fault)} }}]"
         )

@@ -48,7 +48,6 @@ class Progress:
         self._every = every
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tensorizer-fuzz-progress", daemon=True)
-        self._told: set[tuple[str, str]] = set()
         self._found: list[dict[str, Any]] = []
         self._shown: list[dict[str, Any]] = []
         # From when the first of them told something, as processes take time to start, to when the last one did.
@@ -77,18 +76,21 @@ class Progress:
             self._changed = time.monotonic()
             self._started = self._started or self._changed
             self._found = found
-        files = {(s["name"], fault): s.get("files", {}).get(fault) for s in found for fault in s["failures"]}
-        failures = set(files)
-        for name, fault in sorted(failures - self._told):
+        failures, told = _failures(found), _failures(self._shown)
+        for name, fault in sorted(failures.keys() - told.keys()):
             # With its file, as the report may not come to that: a person may press Ctrl-C.
-            file = files[name, fault]
+            file = failures[name, fault]
             self._show(f"fuzz: {name}: {fault}" + (f"\n      see {os.path.relpath(file)}" if file else ""))
-        is_time = found != self._shown and (is_time or failures != self._told)
+        is_time = found != self._shown and (is_time or failures.keys() != told.keys())
         if is_time:
             self._show(line(found, self._changed - self._started, self._seconds))
             self._shown = found
-        self._told = failures
         return is_time
+
+
+def _failures(found: list[dict[str, Any]]) -> dict[tuple[str, str], str | None]:
+    """Search and fault -> the file that reproduces it, if there is one."""
+    return {(s["name"], fault): s.get("files", {}).get(fault) for s in found for fault in s["failures"]}
 
 
 def line(found: list[dict[str, Any]], elapsed: float, seconds: float) -> str:

@@ -153,11 +153,16 @@ def prompt_embeds(loader: PromptEmbedsLoader, example: Payload, directory: Path)
 
 def _refusal(format: Format, traits: Iterable[str], error: Exception) -> str:
     """What `format` need not take of that which has these traits, or "" if there is nothing, or memory was wanting."""
-    needed = {_NEEDS.get(trait, trait if trait.startswith("dtype:") else "") for trait in traits} - {""}
-    unclaimed = sorted(capability for capability in needed if not claims(format, capability))
-    if not unclaimed or is_out_of_memory(error):
+    lacking = unclaimed(format, traits)
+    if not lacking or is_out_of_memory(error):
         return ""
-    return f"{', '.join(unclaimed)} ({type(error).__name__}: {error})"
+    return f"{', '.join(lacking)} ({type(error).__name__}: {error})"
+
+
+def unclaimed(format: Format, traits: Iterable[str]) -> list[str]:
+    """The capabilities that something with these traits needs and `format` does not claim, sorted."""
+    needed = {_NEEDS.get(trait, trait if trait.startswith("dtype:") else "") for trait in traits} - {""}
+    return sorted(capability for capability in needed if not claims(format, capability))
 
 
 def _assert_none(found: list[Difference], what: str = "wrong") -> None:

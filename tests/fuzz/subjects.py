@@ -1,4 +1,5 @@
-"""What is searched here: numbers that need no torch, and formats and loaders with one fault each, or none."""
+"""What is searched here: numbers that need no torch, and the formats and loaders with one fault that are not in
+`tests/faulty/`: no check of the suite is named for them."""
 
 from __future__ import annotations
 
@@ -30,12 +31,6 @@ def numbers(least: int = 0, most: int = 10_000) -> st.SearchStrategy[Number]:
     return st.integers(least, most).map(Number)
 
 
-class Healthy(TorchFormat):
-    """No fault: nothing may be found in it."""
-
-    name = "healthy"
-
-
 class Saving(TorchFormat):
     """Saves what `changed` makes of the tensors."""
 
@@ -44,13 +39,6 @@ class Saving(TorchFormat):
 
     def save(self, tensors: Mapping[str, Tensor], target: Any, **options: Any) -> None:
         super().save(self.changed(dict(tensors)), target, **options)
-
-
-class DropsLast(Saving):
-    name = "drops-last"
-
-    def changed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        return {name: tensors[name] for name in list(tensors)[:-1]}
 
 
 class AddsOne(Saving):
@@ -96,17 +84,6 @@ class Flattens(Saving):
 
     def changed(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         return {name: tensor.reshape(-1) for name, tensor in tensors.items()}
-
-
-class EmptiesMapping(TorchFormat):
-    """Takes the tensors out of the caller's mapping one by one, to save memory."""
-
-    name = "empties-mapping"
-
-    def save(self, tensors: Mapping[str, Tensor], target: Any, **options: Any) -> None:
-        super().save(dict(tensors), target, **options)
-        while tensors:
-            tensors.popitem()  # type: ignore[attr-defined]
 
 
 class SortsMapping(TorchFormat):
@@ -167,45 +144,6 @@ class RunsOutOfMemory(Limited):
 
     def save(self, tensors: Mapping[str, Tensor], target: Any, **options: Any) -> None:
         raise MemoryError
-
-
-class Unties(TorchFormat):
-    """Gives every name of a tied weight a tensor of its own."""
-
-    name = "unties"
-
-    def load_module(self, module: nn.Module, source: Any, **options: Any) -> None:
-        super().load_module(module, source, **options)
-        seen: set[int] = set()
-        for name, parameter in list(module.named_parameters(remove_duplicate=False)):
-            if id(parameter) in seen:
-                owner, _, own = name.rpartition(".")
-                copy = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
-                module.get_submodule(owner).register_parameter(own, copy)
-            seen.add(id(parameter))
-
-
-class Replaces(TorchFormat):
-    """Puts new parameters into the module, so that references taken before go stale."""
-
-    name = "replaces"
-
-    def load_module(self, module: nn.Module, source: Any, **options: Any) -> None:
-        for owner in module.modules():
-            for name, parameter in list(owner.named_parameters(recurse=False)):
-                new = nn.Parameter(parameter.detach().clone(), parameter.requires_grad)
-                owner.register_parameter(name, new)
-        super().load_module(module, source, **options)
-
-
-class Thaws(TorchFormat):
-    """Makes every parameter one that is trained."""
-
-    name = "thaws"
-
-    def load_module(self, module: nn.Module, source: Any, **options: Any) -> None:
-        super().load_module(module, source, **options)
-        module.requires_grad_(True)
 
 
 class LeavesOutBuffers(TorchFormat):

@@ -11,8 +11,7 @@ from pytest_tensorizer.formats import claims
 from pytest_tensorizer.formats.safetensors import SafetensorsFormat
 from pytest_tensorizer.formats.tensorizer import TensorizerFormat
 from pytest_tensorizer.formats.torch import TorchFormat
-from pytest_tensorizer.fuzz import examples
-from pytest_tensorizer.fuzz.properties import _NEEDS
+from pytest_tensorizer.fuzz import examples, properties
 from tests.fuzz import subjects
 from tests.strategies.draws import drawn
 
@@ -20,11 +19,9 @@ FORMATS = [TorchFormat(), SafetensorsFormat(), TensorizerFormat(), subjects.Limi
 named = pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
 
 
-def unclaimed(format: Any, traits: frozenset[str]) -> set[str]:
+def unclaimed(format: Any, traits: frozenset[str]) -> list[str]:
     """What a format would have to claim for that, leaving aside views of larger storages."""
-    told = traits - {"offset", "larger-storage"}
-    needed = {_NEEDS.get(trait, trait if trait.startswith("dtype:") else "") for trait in told} - {""}
-    return {capability for capability in needed if not claims(format, capability)}
+    return properties.unclaimed(format, traits - {"offset", "larger-storage"})
 
 
 @named

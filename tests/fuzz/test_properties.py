@@ -14,6 +14,7 @@ from pytest_tensorizer.fuzz import properties
 from pytest_tensorizer.fuzz.outcome import OUT_OF_MEMORY, Violation, of_exception
 from pytest_tensorizer.prompt_embeds import EmbedsSpec, load_prompt_embeds
 from pytest_tensorizer.strategies import Cut, Damaged, Dense, Flip, Module, Part, Payload, Same, StateDict
+from tests.faulty import formats as faulty
 from tests.fuzz import subjects
 
 BITS = StateDict({
@@ -26,7 +27,7 @@ FLOAT = Dense(torch.float32, (2, 2), [1.0, 2.0, 3.0, 4.0])
 # State dicts
 
 
-@pytest.mark.parametrize("format", [subjects.Healthy(), SafetensorsFormat()], ids=lambda format: str(format.name))
+@pytest.mark.parametrize("format", [faulty.Healthy(), SafetensorsFormat()], ids=lambda format: str(format.name))
 def test_a_state_dict_that_comes_back_as_it_was(format: Any, tmp_path: Path) -> None:
     assert properties.round_trip(format, BITS, tmp_path) == ""
 
@@ -34,13 +35,13 @@ def test_a_state_dict_that_comes_back_as_it_was(format: Any, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("format", "faults"),
     [
-        (subjects.DropsLast(), {"wrong missing"}),
+        (faulty.DropsLastTensor(), {"wrong missing"}),
         (subjects.AddsOne(), {"wrong extra"}),
         (subjects.Widens(), {"wrong dtype"}),
         (subjects.FlipsABit(), {"wrong bits"}),
         (subjects.ReversesValues(), {"wrong dtype", "wrong shape"}),
         (subjects.Flattens(), {"wrong shape"}),
-        (subjects.EmptiesMapping(), {"changed the caller's mapping"}),
+        (faulty.EmptiesTheCallers(), {"changed the caller's mapping"}),
         (subjects.SortsMapping(), {"changed the caller's mapping"}),
         (subjects.ReplacesInMapping(), {"changed the caller's mapping"}),
         (subjects.ZeroesTensors(), {"changed the caller's bits"}),
@@ -126,15 +127,15 @@ FROZEN = Module(parameters={"weight": FLOAT, "bias": Dense(torch.float32, (2,), 
 
 @pytest.mark.parametrize("example", [TIED, FROZEN, Module()], ids=["tied", "frozen", "empty"])
 def test_a_module_that_comes_back_as_it_was(example: Module, tmp_path: Path) -> None:
-    assert properties.module(subjects.Healthy(), example, tmp_path) == ""
+    assert properties.module(faulty.Healthy(), example, tmp_path) == ""
 
 
 @pytest.mark.parametrize(
     ("format", "example", "faults"),
     [
-        (subjects.Unties(), TIED, {"wrong ties"}),
-        (subjects.Replaces(), FROZEN, {"wrong aliases"}),
-        (subjects.Thaws(), FROZEN, {"wrong requires_grad"}),
+        (faulty.Unties(), TIED, {"wrong ties"}),
+        (faulty.Replaces(), FROZEN, {"wrong aliases"}),
+        (faulty.Unfreezes(), FROZEN, {"wrong requires_grad"}),
         (subjects.LeavesOutBuffers(), TIED, {"wrong bits"}),
         (subjects.HalvesSource(), FROZEN, {"wrong bits"}),
         (subjects.ThawsSource(), FROZEN, {"wrong requires_grad"}),
@@ -155,7 +156,7 @@ def damaged(format: Any, directory: Path, *edits: Any) -> Damaged:
 
 
 def test_the_good_file_has_what_is_claimed_of_the_tensors(tmp_path: Path) -> None:
-    for format in (subjects.Healthy(), SafetensorsFormat()):
+    for format in (faulty.Healthy(), SafetensorsFormat()):
         path = tmp_path / f"again{format.suffix}"
         path.write_bytes(properties.good_file(format, tmp_path))
         loaded = format.load(path)
@@ -166,7 +167,7 @@ def test_the_good_file_has_what_is_claimed_of_the_tensors(tmp_path: Path) -> Non
 
 
 def test_half_a_file_is_refused(tmp_path: Path) -> None:
-    told = properties.damaged_file(subjects.Healthy(), damaged(subjects.Healthy(), tmp_path, Cut(200)), tmp_path)
+    told = properties.damaged_file(faulty.Healthy(), damaged(faulty.Healthy(), tmp_path, Cut(200)), tmp_path)
     assert told.startswith("RuntimeError: PytorchStreamReader failed")
 
 
@@ -193,12 +194,12 @@ def test_and_not_by_one_that_claims_to(tmp_path: Path) -> None:
 
 
 def test_memory_without_bounds_is_no_refusal(tmp_path: Path) -> None:
-    class Allocates(subjects.Healthy):
+    class Allocates(faulty.Healthy):
         def load(self, source: Any, **options: Any) -> Any:
             return {"weight": torch.empty(2**60, dtype=torch.uint8)}
 
     with pytest.raises(RuntimeError) as caught:
-        properties.damaged_file(Allocates(), damaged(subjects.Healthy(), tmp_path, Cut(200)), tmp_path)
+        properties.damaged_file(Allocates(), damaged(faulty.Healthy(), tmp_path, Cut(200)), tmp_path)
     assert list(of_exception(caught.value).faults) == [OUT_OF_MEMORY]
 
 

@@ -177,7 +177,7 @@ def temporary(repository: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
 @FORKS
 def test_what_is_found_is_told_and_becomes_a_file(repository: Any, temporary: Path) -> None:
     """With workers, each of which has a check: there is something to find in one format, and nothing in the other."""
-    # The first example takes a busy machine seconds, as Hypothesis starts; half of all the others are findings.
+    # The first example takes a busy machine seconds, as Hypothesis starts.
     run = repository.run_apart(DIES, SEALED, DAMAGED, "--tensorizer-fuzz=15", "-n", "2")
     assert run.status == 1, run.out + run.errors
     fault = "died of SIGABRT in weak.py:load"
